@@ -6,7 +6,8 @@
 //!
 //! Doors that serve sockets on shards have the same frame: an [`Acceptor`] takes connections, the [`Register`] bounds and
 //! ends them, [`Connections`] holds them for a drain, [`stream`] moves their bytes, [`memory`] bounds what all of them hold.
-//! [`unaligned`] is for clients that count in bytes; a [`gate`] keeps others' writes away meanwhile.
+//! [`tls`] is what a server proves itself with where connections are encrypted. [`unaligned`] is for clients that count in
+//! bytes; a [`gate`] keeps others' writes away meanwhile.
 //!
 //! It knows no protocol, and no target beyond its name.
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod socket_file;
 pub mod stream;
 #[cfg(test)]
 mod testing;
+pub mod tls;
 pub mod unaligned;
 
 pub use accept::{Accept, Acceptor, Serve};

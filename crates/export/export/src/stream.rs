@@ -1,10 +1,11 @@
 //! One connected socket on a shard: bytes in and out, without allocation once it runs.
 //!
 //! Owns the receive buffer, the batching of outgoing heads and payloads into vectored sends, and
-//! the rule how much to receive at once. Does not know what the bytes mean.
+//! the rule how much to receive at once. Does not know what the bytes mean. Once TLS has begun on it
+//! ([`Receiver::start_tls`]) the same calls move the same bytes, and what passes the socket are records.
 //! Invariant: at most one receive and one send are in flight, each from a single task.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,7 +14,9 @@ use std::task::Poll;
 
 use braid_shard::ring::{Bufs, Ring, RingOp, RingSink, SEGMENTS_MAX};
 use braid_shard::{Buf, BufMut, Shard, TaskId};
-use rustix::net::Shutdown;
+use rustix::net::{SendFlags, Shutdown};
+
+use crate::tls::{Pace, Session, Tls, TlsError, drop_first, sealed_bytes};
 
 /// Bytes that one receive may bring when small messages are expected: room for over a thousand
 /// requests, small enough to stay in the L2 cache.
@@ -68,6 +71,7 @@ pub struct Stream {
     shard: Shard,
     incoming: Rc<Slot>,
     outgoing: Rc<Slot>,
+    session: RefCell<Option<Session>>,
 }
 
 impl Stream {
@@ -80,6 +84,7 @@ impl Stream {
             shard: shard.clone(),
             incoming: Slot::new(shard),
             outgoing: Slot::new(shard),
+            session: RefCell::new(None),
         })
     }
 
@@ -89,7 +94,90 @@ impl Stream {
         let _ = rustix::net::shutdown(&*self.fd, Shutdown::Both);
     }
 
-    async fn receive(&self, buf: BufMut) -> io::Result<(usize, BufMut)> {
+    /// [`shutdown`](Stream::shutdown), after the peer was told by TLS that this is the end. No send may be in flight. Waits for
+    /// nobody: a peer that takes nothing is not told.
+    pub fn close(&self) {
+        if let Some(session) = self.session.borrow_mut().as_mut() {
+            self.send_if_taken(&session.close());
+        }
+        self.shutdown();
+    }
+
+    fn send_if_taken(&self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            // The connection ends in any case.
+            let _ = rustix::net::send(&*self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        }
+    }
+
+    /// True once TLS has begun.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.session.borrow().is_some()
+    }
+
+    /// Does a step of the session; one runs, or the step fails.
+    fn with_session<T>(
+        &self,
+        step: impl FnOnce(&mut Session) -> Result<T, TlsError>,
+    ) -> io::Result<T> {
+        let mut session = self.session.borrow_mut();
+        let session = session.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        Ok(step(session)?)
+    }
+
+    async fn shake_hands(&self, mut session: Session) -> Result<(), TlsError> {
+        loop {
+            let step = Pace::compute(&self.shard, || session.shake_hands()).await;
+            let flight = session.take_pending();
+            match step {
+                Ok(done) => {
+                    if !flight.is_empty() {
+                        let flight = self.shard.pool().copy_of(&flight).freeze();
+                        self.send_all(&mut [flight].into_iter().collect()).await?;
+                    }
+                    if done {
+                        *self.session.borrow_mut() = Some(session);
+                        return Ok(());
+                    }
+                }
+                Err(error) => {
+                    self.send_if_taken(&flight);
+                    return Err(error);
+                }
+            }
+            let room = session.room().ok_or_else(too_long)?;
+            let (received, room) = self.receive_plain(room).await?;
+            session.received(room, received);
+            if received == 0 {
+                return Err(TlsError::Socket(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+    }
+
+    async fn receive(&self, mut buf: BufMut) -> io::Result<(usize, BufMut)> {
+        if !self.is_secure() {
+            return self.receive_plain(buf).await;
+        }
+        loop {
+            match self.with_session(|session| session.open(&mut buf))? {
+                Some(0) => {}
+                Some(bytes) => return Ok((bytes, buf)),
+                None => return Ok((0, buf)),
+            }
+            let room = self.with_session(|session| session.room().ok_or_else(too_long))?;
+            let (received, room) = self.receive_plain(room).await?;
+            self.with_session(|session| {
+                session.received(room, received);
+                Ok(())
+            })?;
+            if received == 0 {
+                return Ok((0, buf));
+            }
+        }
+    }
+
+    async fn receive_plain(&self, buf: BufMut) -> io::Result<(usize, BufMut)> {
         let op = RingOp::Receive { fd: Rc::clone(&self.fd), buf };
         match self.incoming.perform(&self.ring, op).await {
             (result, RingOp::Receive { buf, .. }) => Ok((result?, buf)),
@@ -106,6 +194,36 @@ impl Stream {
             _ => Err(io::Error::other("the ring gave back another operation")),
         }
     }
+
+    /// Sends all of `bufs`, as they are, and leaves it empty.
+    async fn send_all(&self, bufs: &mut Bufs) -> io::Result<()> {
+        while !bufs.is_empty() {
+            let (sent, mut rest) = self.send(std::mem::take(bufs)).await?;
+            if sent == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            drop_first(&mut rest, sent);
+            *bufs = rest;
+        }
+        Ok(())
+    }
+
+    /// Sends all of `bufs` as records, and leaves it empty.
+    async fn send_sealed(&self, bufs: &mut Bufs) -> io::Result<()> {
+        while !bufs.is_empty() {
+            let plain = bufs.iter().map(|buf| buf.len()).sum();
+            let mut records = self.shard.pool().get(sealed_bytes(plain));
+            let made = self.with_session(|session| session.seal(bufs, &mut records))?;
+            records.truncate(made);
+            self.send_all(&mut [records.freeze()].into_iter().collect()).await?;
+        }
+        Ok(())
+    }
+}
+
+fn too_long() -> TlsError {
+    let message = "a TLS message that is longer than any may be";
+    TlsError::Socket(io::Error::new(io::ErrorKind::InvalidData, message))
 }
 
 /// The receiving side: a buffer for many small messages, and payloads received in place.
@@ -135,6 +253,23 @@ impl Receiver {
             window: RECEIVE_BYTES,
             head_bytes,
         }
+    }
+
+    /// Begins TLS as its server: from here on what is received and sent are plain bytes, and records pass the socket. What
+    /// was received and not taken yet counts as the peer's first bytes of TLS, so that nothing that was said before it can be
+    /// taken for something that was said within.
+    ///
+    /// # Errors
+    /// The handshake failed; the peer has been told by an alert, and the connection can only be ended.
+    pub async fn start_tls(&mut self, tls: &Tls) -> Result<(), TlsError> {
+        let stream = Rc::clone(&self.stream);
+        let mut session = Session::new(tls, stream.shard.pool())?;
+        self.take(|input| {
+            // There is room for more than was received.
+            let taken = session.put(input);
+            *input = input.get(taken..).unwrap_or_default();
+        });
+        stream.shake_hands(session).await
     }
 
     /// Shows the bytes that have been received and not taken yet to `take`, which shortens the slice
@@ -279,16 +414,13 @@ impl Outgoing {
         self.segments(stream, &mut bufs);
         self.heads.clear();
         self.bytes = 0;
-        while !bufs.is_empty() {
-            let (sent, mut rest) = stream.send(bufs).await?;
-            if sent == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            forget_sent(&mut rest, sent);
-            bufs = rest;
-        }
+        let sent = match stream.is_secure() {
+            true => stream.send_sealed(&mut bufs).await,
+            false => stream.send_all(&mut bufs).await,
+        };
+        bufs.clear();
         self.bufs = bufs;
-        Ok(())
+        sent
     }
 
     fn segments(&mut self, stream: &Stream, bufs: &mut Bufs) {
@@ -307,18 +439,4 @@ impl Outgoing {
             }
         }
     }
-}
-
-/// Drops the first `sent` bytes of `bufs`.
-fn forget_sent(bufs: &mut Bufs, mut sent: usize) {
-    let mut whole = 0;
-    for buf in bufs.iter_mut() {
-        if sent < buf.len() {
-            *buf = buf.slice(sent..buf.len());
-            break;
-        }
-        sent -= buf.len();
-        whole += 1;
-    }
-    bufs.drain(..whole);
 }

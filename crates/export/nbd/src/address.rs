@@ -71,6 +71,15 @@ impl Address {
     }
 }
 
+impl Address {
+    /// [`uri`](Address::uri) for clients that must speak TLS.
+    #[must_use]
+    pub fn secure_uri(&self, name: &str) -> String {
+        // `nbd:` and `nbd+unix:` are the schemes without.
+        format!("nbds{}", self.uri(name).trim_start_matches("nbd"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

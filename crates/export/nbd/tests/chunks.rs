@@ -8,6 +8,7 @@ use braid_nbd::client::Client;
 use braid_nbd::protocol::constants::*;
 use braid_nbd::protocol::{
     BlockSizes, ClientOptions, Export, ExportTable, Features, ServerHandshake, ServerHandshakeStep,
+    TlsOffer,
 };
 use braid_shard::threads::start;
 use std::io::{Read, Write};
@@ -40,7 +41,7 @@ fn read_in(offsets: &'static [u64], length: usize) -> (Result<(), IoErrorKind>, 
         let export = Export { name, description, size: 1 << 20, block, features };
         let exports = ExportTable::new(vec![export], None).unwrap();
         let mut out = Vec::new();
-        let mut handshake = ServerHandshake::new(&mut out);
+        let mut handshake = ServerHandshake::new(TlsOffer::Off, &mut out);
         loop {
             socket.write_all(&out).unwrap();
             out.clear();

@@ -1,7 +1,10 @@
 //! What all NBD clients of a server may use together.
 
-use braid_nbd::serve::{Limits, MEMORY_MIN};
-use clap::Args;
+use anyhow::Result;
+use braid_export::tls::Tls;
+use braid_nbd::serve::{Limits, MEMORY_MIN, TlsMode};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Args)]
@@ -20,17 +23,51 @@ pub struct NbdLimits {
     /// Permissions of unix sockets for NBD, in octal, whatever the umask: 660 lets the group in.
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = mode)]
     nbd_mode: u32,
+    /// TLS at the NBD addresses: `require` it of all clients, `allow` it to those who want it, or have it `off`.
+    #[arg(long, value_name = "MODE", default_value = "off", requires_ifs = [
+        ("allow", "tls_certificates"), ("require", "tls_certificates")
+    ])]
+    tls: TlsChoice,
+    /// The folder of TLS certificates, with the names that qemu-nbd and nbdkit know: server-cert.pem, server-key.pem, and
+    /// where clients are verified ca-cert.pem and perhaps ca-crl.pem. They are read once, at the start.
+    #[arg(long, value_name = "DIR")]
+    tls_certificates: Option<PathBuf>,
+    /// Let only clients in that have a certificate of an authority in ca-cert.pem.
+    #[arg(long, requires = "tls_certificates")]
+    tls_verify_peer: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TlsChoice {
+    Off,
+    Allow,
+    Require,
 }
 
 impl NbdLimits {
     /// The server's form of it.
-    pub fn limits(&self) -> Limits {
-        Limits {
+    ///
+    /// # Errors
+    /// Certificates that cannot be used.
+    pub fn limits(&self) -> Result<Limits> {
+        let certificates = match (&self.tls_certificates, self.tls) {
+            (Some(folder), TlsChoice::Allow | TlsChoice::Require) => {
+                Some(Tls::load(folder, self.tls_verify_peer)?)
+            }
+            _ => None,
+        };
+        let tls = match (certificates, self.tls) {
+            (Some(tls), TlsChoice::Allow) => TlsMode::Allow(tls),
+            (Some(tls), TlsChoice::Require) => TlsMode::Require(tls),
+            _ => TlsMode::Off,
+        };
+        Ok(Limits {
             connections: self.nbd_connections as usize,
             memory: self.nbd_memory,
             socket_mode: self.nbd_mode,
+            tls,
             ..Limits::default()
-        }
+        })
     }
 }
 

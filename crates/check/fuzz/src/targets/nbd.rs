@@ -7,7 +7,7 @@ use crate::mutate::{Field, be};
 use braid_nbd::protocol::{
     BlockSizes, ClientHandshake, ClientHandshakeStep, ClientOptions, Command, Export, ExportTable,
     Features, Negotiated, ReplyDecoder, ReplyEvent, RequestDecoder, RequestEvent, RequestRules,
-    ServerHandshake, ServerHandshakeStep,
+    ServerHandshake, ServerHandshakeStep, TlsOffer,
 };
 
 /// What a client sends before transmission.
@@ -16,7 +16,11 @@ pub const SERVER_HANDSHAKE: Target = Target {
     what: "NBD server: a client's flags and options",
     fields: &[be(1, 4), be(5, 8), be(13, 4), be(17, 4), be(21, 4), be(25, 4), be(29, 2)],
     fix: no_checksum,
-    run: |input| both_ways(input, server_handshake),
+    run: |input| match input.first().map_or(0, |cut| cut % 3) {
+        0 => both_ways(input, |pieces| server_handshake(TlsOffer::Off, pieces)),
+        1 => both_ways(input, |pieces| server_handshake(TlsOffer::Allow, pieces)),
+        _ => both_ways(input, |pieces| server_handshake(TlsOffer::Require, pieces)),
+    },
     ..PLAIN
 };
 
@@ -128,10 +132,13 @@ fn steps_of(piece: &[u8]) -> usize {
     piece.len() + 2
 }
 
-fn server_handshake(pieces: &mut dyn Iterator<Item = &[u8]>) -> Result<Meaning, String> {
+fn server_handshake(
+    tls: TlsOffer,
+    pieces: &mut dyn Iterator<Item = &[u8]>,
+) -> Result<Meaning, String> {
     let exports = ExportTable::new(vec![export()], None).map_err(|error| error.to_string())?;
     let mut out = Vec::new();
-    let mut handshake = ServerHandshake::new(&mut out);
+    let mut handshake = ServerHandshake::new(tls, &mut out);
     let mut events = Vec::new();
     let mut verdict = Verdict::Refused;
     'stream: for piece in pieces {
@@ -141,7 +148,20 @@ fn server_handshake(pieces: &mut dyn Iterator<Item = &[u8]>) -> Result<Meaning, 
             match handshake.step(&exports, &mut input, &mut out) {
                 Ok(ServerHandshakeStep::NeedMore) => break,
                 Ok(ServerHandshakeStep::Answered) => verdict = Verdict::Accepted,
+                Ok(ServerHandshakeStep::StartTls) => {
+                    must(tls != TlsOffer::Off, "TLS begins where it is offered")?;
+                    must(!events.contains(&"TLS".to_owned()), "TLS begins once")?;
+                    // The rest of the stream stands for what would come within it.
+                    handshake.tls_begun();
+                    events.push("TLS".to_owned());
+                }
                 Ok(end) => {
+                    must(
+                        tls != TlsOffer::Require
+                            || events.contains(&"TLS".to_owned())
+                            || end == ServerHandshakeStep::Closed,
+                        "nobody gets in without TLS where it is required",
+                    )?;
                     events.push(format!("{end:?}"));
                     break 'stream;
                 }

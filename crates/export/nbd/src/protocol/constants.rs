@@ -84,6 +84,8 @@ pub const REP_ERR_UNSUP: u32 = REP_FLAG_ERROR | 1;
 pub const REP_ERR_POLICY: u32 = REP_FLAG_ERROR | 2;
 /// Option error: malformed or out of order.
 pub const REP_ERR_INVALID: u32 = REP_FLAG_ERROR | 3;
+/// Option error: TLS must begin first.
+pub const REP_ERR_TLS_REQD: u32 = REP_FLAG_ERROR | 5;
 /// Option error: no such export.
 pub const REP_ERR_UNKNOWN: u32 = REP_FLAG_ERROR | 6;
 /// Option error: the server is shutting down.

@@ -21,6 +21,20 @@ pub struct Negotiated {
     pub block_sizes: bool,
 }
 
+/// TLS as a server offers it (proto.md, "TLS"), or that it has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TlsOffer {
+    /// Not at all (mode `NOTLS`).
+    #[default]
+    Off,
+    /// To those who want it; all exports are there without it as well.
+    Allow,
+    /// Nothing but `NBD_OPT_STARTTLS` and `NBD_OPT_ABORT` is answered before it has begun (mode `FORCEDTLS`).
+    Require,
+    /// It has begun.
+    Begun,
+}
+
 /// The outcome of [`ServerHandshake::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerHandshakeStep {
@@ -28,6 +42,9 @@ pub enum ServerHandshakeStep {
     NeedMore,
     /// An option was answered into `out`: send it, then step again with the input left.
     Answered,
+    /// TLS begins once `out` is sent, and the input left belongs to it. When it has begun, call
+    /// [`tls_begun`](ServerHandshake::tls_begun) and go on with what comes within it.
+    StartTls,
     /// Transmission begins once `out` is sent; the input left belongs to it.
     Transmission(Negotiated),
     /// The client asked to end the session: send `out`, then close.
@@ -46,6 +63,12 @@ pub enum ServerHandshakeError {
     /// `NBD_OPT_EXPORT_NAME` for an export that is not there; it has no error reply.
     #[error("NBD client asked for export {0:?}, which does not exist: closing its connection")]
     UnknownExport(String),
+    /// `NBD_OPT_EXPORT_NAME` before TLS, which the server requires; it has no error reply.
+    #[error(
+        "NBD client asked for an export without TLS, which this server requires (--tls require): closing its \
+         connection"
+    )]
+    TlsRequired,
     /// An option other than `NBD_OPT_EXPORT_NAME` without fixed newstyle.
     #[error(
         "NBD client sent option {0} without having agreed to fixed newstyle: closing its connection"
@@ -78,6 +101,7 @@ pub struct ServerHandshake {
     flags: Gather<4>,
     header: Gather<16>,
     data: Vec<u8>,
+    tls: TlsOffer,
     fixed: bool,
     no_zeroes: bool,
     structured: bool,
@@ -90,7 +114,7 @@ pub struct ServerHandshake {
 impl ServerHandshake {
     /// Starts a handshake by writing the greeting to `out`.
     #[must_use]
-    pub fn new(out: &mut Vec<u8>) -> Self {
+    pub fn new(tls: TlsOffer, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(&INIT_MAGIC.to_be_bytes());
         out.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
         out.extend_from_slice(&(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES).to_be_bytes());
@@ -99,12 +123,18 @@ impl ServerHandshake {
             flags: Gather::new(),
             header: Gather::new(),
             data: Vec::new(),
+            tls,
             fixed: false,
             no_zeroes: false,
             structured: false,
             context_for: None,
             sizes_of: None,
         }
+    }
+
+    /// TLS has begun after [`StartTls`](ServerHandshakeStep::StartTls).
+    pub fn tls_begun(&mut self) {
+        self.tls = TlsOffer::Begun;
     }
 
     /// Consumes bytes from the front of `input`, appends replies to `out`, and says what to do.
@@ -185,10 +215,14 @@ impl ServerHandshake {
             option,
             OPT_EXPORT_NAME | OPT_INFO | OPT_GO | OPT_LIST_META_CONTEXT | OPT_SET_META_CONTEXT
         );
+        let barred = self.tls == TlsOffer::Require;
+        if option == OPT_EXPORT_NAME && barred {
+            return Err(ServerHandshakeError::TlsRequired);
+        }
         if option == OPT_EXPORT_NAME && length as usize > STRING_BYTES_MAX {
             return Err(ServerHandshakeError::UnknownExport(format!("(name of {length} bytes)")));
         }
-        self.state = if needs_data && length as usize <= OPTION_BYTES_MAX {
+        self.state = if needs_data && !barred && length as usize <= OPTION_BYTES_MAX {
             State::Data { option, length: length as usize }
         } else {
             State::Skip { option, length, left: length }
@@ -205,11 +239,16 @@ impl ServerHandshake {
         out: &mut Vec<u8>,
     ) -> ServerHandshakeStep {
         match option {
+            OPT_STARTTLS if length == 0 => return self.answer_start_tls(out),
             OPT_ABORT => {
                 // Data with it is ignored rather than refused (proto.md, `NBD_OPT_ABORT`).
                 option_reply(out, option, REP_ACK, &[]);
                 self.state = State::Finished;
                 return ServerHandshakeStep::Closed;
+            }
+            _ if self.tls == TlsOffer::Require && option != OPT_STARTTLS => {
+                let message = "this server requires TLS: begin with NBD_OPT_STARTTLS";
+                refuse(out, option, REP_ERR_TLS_REQD, message);
             }
             OPT_INFO | OPT_GO | OPT_LIST_META_CONTEXT | OPT_SET_META_CONTEXT => {
                 if option == OPT_SET_META_CONTEXT {
@@ -234,8 +273,24 @@ impl ServerHandshake {
                 self.structured = true;
                 option_reply(out, option, REP_ACK, &[]);
             }
-            OPT_STARTTLS => refuse(out, option, REP_ERR_UNSUP, "this server has no TLS"),
             _ => refuse(out, option, REP_ERR_UNSUP, "option not known to this server"),
+        }
+        ServerHandshakeStep::Answered
+    }
+
+    fn answer_start_tls(&mut self, out: &mut Vec<u8>) -> ServerHandshakeStep {
+        let option = OPT_STARTTLS;
+        match self.tls {
+            TlsOffer::Allow | TlsOffer::Require => {
+                // What was agreed on without it, perhaps by somebody in between, counts no more (`NBD_OPT_STARTTLS`).
+                self.structured = false;
+                self.context_for = None;
+                self.sizes_of = None;
+                option_reply(out, option, REP_ACK, &[]);
+                return ServerHandshakeStep::StartTls;
+            }
+            TlsOffer::Off => refuse(out, option, REP_ERR_POLICY, "this server has TLS turned off"),
+            TlsOffer::Begun => refuse(out, option, REP_ERR_INVALID, "TLS has begun already"),
         }
         ServerHandshakeStep::Answered
     }

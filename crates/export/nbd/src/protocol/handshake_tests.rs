@@ -34,10 +34,15 @@ struct Outcome {
 
 /// Feeds `input` in pieces of at most `piece` bytes.
 fn serve(input: &[u8], piece: usize) -> Outcome {
-    let exports = table();
     let mut sent = Vec::new();
-    let mut server = ServerHandshake::new(&mut sent);
+    let mut server = ServerHandshake::new(TlsOffer::Off, &mut sent);
     sent.clear();
+    go_on(&mut server, sent, input, piece)
+}
+
+/// The same in the middle of a handshake.
+fn go_on(server: &mut ServerHandshake, mut sent: Vec<u8>, input: &[u8], piece: usize) -> Outcome {
+    let exports = table();
     let mut end = Ok(ServerHandshakeStep::NeedMore);
     let mut at = 0;
     while at < input.len() {
@@ -108,7 +113,7 @@ fn meta_data(name: &str, queries: &[&str]) -> Vec<u8> {
 #[test]
 fn greeting_is_the_eighteen_bytes_of_the_specification() {
     let mut out = Vec::new();
-    let _server = ServerHandshake::new(&mut out);
+    let _server = ServerHandshake::new(TlsOffer::Off, &mut out);
     assert_eq!(out, b"NBDMAGICIHAVEOPT\x00\x03");
 }
 
@@ -224,7 +229,7 @@ fn malformed_and_unknown_options_get_their_errors_and_the_session_goes_on() {
         (OPT_INFO, vec![], REP_ERR_INVALID),
         (OPT_INFO, vec![0; OPTION_BYTES_MAX + 1], REP_ERR_TOO_BIG),
         (OPT_LIST, vec![1], REP_ERR_INVALID),
-        (OPT_STARTTLS, vec![], REP_ERR_UNSUP),
+        (OPT_STARTTLS, vec![], REP_ERR_POLICY),
         (OPT_STARTTLS, vec![1], REP_ERR_INVALID),
         (OPT_STRUCTURED_REPLY, vec![1], REP_ERR_INVALID),
         (OPT_EXTENDED_HEADERS, vec![], REP_ERR_UNSUP),
@@ -328,7 +333,7 @@ fn tables_that_must_not_be_advertised_are_refused() {
 fn meet(export: &str, structured: bool, piece: usize) -> Result<ServerOffer, ClientHandshakeError> {
     let exports = table();
     let mut to_client = Vec::new();
-    let mut server = ServerHandshake::new(&mut to_client);
+    let mut server = ServerHandshake::new(TlsOffer::Off, &mut to_client);
     let options = ClientOptions { export: export.into(), structured };
     let mut client = ClientHandshake::new(options)?;
     let mut to_server = Vec::new();
@@ -490,4 +495,66 @@ proptest! {
         };
         prop_assert_eq!(run(1), run(stream.len()));
     }
+}
+
+#[test]
+fn a_server_that_requires_tls_answers_nothing_else_before_it() {
+    let start = |tls| {
+        let mut server = ServerHandshake::new(tls, &mut Vec::new());
+        let flags = go_on(&mut server, Vec::new(), &fixed(), 1);
+        assert_eq!(flags.sent, b"");
+        server
+    };
+    let cases = [
+        (OPT_LIST, vec![]),
+        (OPT_INFO, info_data("alpha", &[])),
+        (OPT_GO, info_data("alpha", &[])),
+        (OPT_GO, vec![0; OPTION_BYTES_MAX + 1]),
+        (OPT_STRUCTURED_REPLY, vec![]),
+        (OPT_SET_META_CONTEXT, meta_data("alpha", &["base:allocation"])),
+        (0xdead_beef, vec![7; 100_000]),
+    ];
+    for (option, data) in cases {
+        let mut server = start(TlsOffer::Require);
+        let stream = with_option(with_option(Vec::new(), option, &data), OPT_STARTTLS, b"");
+        let outcome = go_on(&mut server, Vec::new(), &[stream, b"rest".to_vec()].concat(), 1000);
+        let found: Vec<(u32, u32)> =
+            replies(&outcome.sent).iter().map(|reply| (reply.0, reply.1)).collect();
+        assert_eq!(found, [(option, REP_ERR_TLS_REQD), (OPT_STARTTLS, REP_ACK)]);
+        assert_eq!(outcome.end, Ok(ServerHandshakeStep::StartTls));
+        assert!(outcome.left >= 4, "what follows belongs to TLS");
+    }
+    let name = with_option(Vec::new(), OPT_EXPORT_NAME, b"alpha");
+    let outcome = go_on(&mut start(TlsOffer::Require), Vec::new(), &name, 1000);
+    assert_eq!(outcome.end, Err(ServerHandshakeError::TlsRequired));
+    let abort = with_option(Vec::new(), OPT_ABORT, b"");
+    let outcome = go_on(&mut start(TlsOffer::Require), Vec::new(), &abort, 1000);
+    assert_eq!(outcome.end, Ok(ServerHandshakeStep::Closed));
+    for tls in [TlsOffer::Off, TlsOffer::Allow] {
+        let outcome = go_on(&mut start(tls), Vec::new(), &name, 1000);
+        assert!(matches!(outcome.end, Ok(ServerHandshakeStep::Transmission(_))), "{tls:?}");
+    }
+}
+
+#[test]
+fn what_was_agreed_on_before_tls_counts_no_more_within_it() {
+    let mut server = ServerHandshake::new(TlsOffer::Allow, &mut Vec::new());
+    let before = with_option(fixed(), OPT_STRUCTURED_REPLY, b"");
+    let context = meta_data("alpha", &["base:allocation"]);
+    let before = with_option(before, OPT_SET_META_CONTEXT, &context);
+    let before = with_option(before, OPT_INFO, &info_data("alpha", &[INFO_BLOCK_SIZE]));
+    let outcome = go_on(&mut server, Vec::new(), &with_option(before, OPT_STARTTLS, b""), 1000);
+    assert_eq!(outcome.end, Ok(ServerHandshakeStep::StartTls));
+    server.tls_begun();
+    let again = with_option(Vec::new(), OPT_STARTTLS, b"");
+    let within = with_option(again, OPT_GO, &info_data("alpha", &[]));
+    let outcome = go_on(&mut server, Vec::new(), &within, 1000);
+    let found = replies(&outcome.sent);
+    assert_eq!((found[0].0, found[0].1), (OPT_STARTTLS, REP_ERR_INVALID));
+    let Ok(ServerHandshakeStep::Transmission(negotiated)) = outcome.end else {
+        panic!("{:?}", outcome.end)
+    };
+    let nothing =
+        Negotiated { export: 0, structured: false, base_allocation: false, block_sizes: false };
+    assert_eq!(negotiated, nothing);
 }

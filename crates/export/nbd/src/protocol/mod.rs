@@ -27,7 +27,7 @@ pub use handshake_client::{
     ClientHandshake, ClientHandshakeError, ClientHandshakeStep, ClientOptions, ServerOffer,
 };
 pub use handshake_server::{
-    Negotiated, ServerHandshake, ServerHandshakeError, ServerHandshakeStep, encode_option,
+    Negotiated, ServerHandshake, ServerHandshakeError, ServerHandshakeStep, TlsOffer, encode_option,
 };
 pub use reply::{ErrorCode, ReplyEncoder};
 pub use reply_decoder::{ReplyDecoder, ReplyEvent, ReplyViolation};

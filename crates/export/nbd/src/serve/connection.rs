@@ -13,13 +13,15 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use braid_device::{Completion, Device, Op, OpenError, Request as DeviceRequest};
-use braid_export::memory::{Account, Shared, Way};
+use braid_export::memory::{self, Account, Way};
 use braid_export::stream::{Outgoing, Receiver, Stream};
+use braid_export::tls::TlsError;
 use braid_export::unaligned::{Unaligned, is_ragged};
 use braid_export::{Connected, Connections, Hold};
 use braid_shard::Shard;
 use braid_shard::sync::{Promise, promise};
 
+use super::limits::TlsMode;
 use super::offer::{Entered, Offer};
 use super::replies::{Replies, Token};
 use crate::protocol::constants::REQUEST_BYTES;
@@ -43,6 +45,8 @@ pub(super) enum ConnectionError {
     Cut(io::Error),
     #[error("receiving from an NBD client: {0}")]
     Receive(io::Error),
+    #[error("TLS handshake with an NBD client: {0}; the client is disconnected")]
+    Tls(TlsError),
     #[error("the exports cannot be offered: {0}")]
     Table(#[from] ExportTableError),
     #[error("{0}; the NBD client that asked for it is disconnected")]
@@ -51,22 +55,38 @@ pub(super) enum ConnectionError {
     NoRing(u16),
 }
 
+impl ConnectionError {
+    /// The client was not let in.
+    pub fn is_refusal(&self) -> bool {
+        use ServerHandshakeError::TlsRequired;
+        matches!(self, ConnectionError::Tls(_) | ConnectionError::Handshake(TlsRequired))
+    }
+}
+
+/// What all connections of a server have.
+pub(super) struct Shared {
+    pub offer: Arc<Offer>,
+    pub memory: Arc<memory::Shared>,
+    pub tls: Arc<TlsMode>,
+}
+
 /// Serves a connected socket until its client leaves, breaks a rule, what it uses is offered no longer, or the
 /// server stops.
 pub(super) async fn serve(
     shard: Shard,
     fd: OwnedFd,
     connected: &Connected,
-    offer: Arc<Offer>,
-    memory: Arc<Shared>,
+    shared: Shared,
 ) -> Result<(), ConnectionError> {
+    let Shared { offer, memory, tls } = shared;
     let stream = Stream::new(&shard, fd).ok_or(ConnectionError::NoRing(shard.id()))?;
     let stream = Rc::new(stream);
     let mut receiver = Receiver::new(&stream, REQUEST_BYTES);
     let exports = offer.table()?;
     let clock = Clock::start(&shard, &stream);
-    let negotiated = shake_hands(&stream, &mut receiver, &exports).await?;
+    let negotiated = shake_hands(&stream, &mut receiver, &exports, &tls).await;
     drop(clock);
+    let negotiated = negotiated.inspect_err(|_| stream.close())?;
     let Some(negotiated) = negotiated else { return Ok(()) };
     let Some(export) = exports.get(negotiated.export) else { return Ok(()) };
     let Some(entered) = offer.enter(&export.name, connected.socket()) else { return Ok(()) };
@@ -90,7 +110,7 @@ pub(super) async fn serve(
     // After a disconnect request all outstanding requests are still answered (`NBD_CMD_DISC`).
     reader.replies.close();
     reader.replies.finished().await;
-    stream.shutdown();
+    stream.close();
     result
 }
 
@@ -123,9 +143,10 @@ async fn shake_hands(
     stream: &Stream,
     receiver: &mut Receiver,
     exports: &ExportTable,
+    tls: &TlsMode,
 ) -> Result<Option<Negotiated>, ConnectionError> {
     let mut out = Outgoing::new();
-    let mut handshake = ServerHandshake::new(out.heads());
+    let mut handshake = ServerHandshake::new(tls.offer(), out.heads());
     loop {
         if !out.is_empty() {
             out.send(stream).await.map_err(ConnectionError::Receive)?;
@@ -137,6 +158,13 @@ async fn shake_hands(
                 }
             }
             ServerHandshakeStep::Answered => {}
+            ServerHandshakeStep::StartTls => {
+                out.send(stream).await.map_err(ConnectionError::Receive)?;
+                // Without certificates it is not offered.
+                let Some(tls) = tls.tls() else { return Ok(None) };
+                receiver.start_tls(tls).await.map_err(ConnectionError::Tls)?;
+                handshake.tls_begun();
+            }
             ServerHandshakeStep::Transmission(negotiated) => {
                 if !out.is_empty() {
                     out.send(stream).await.map_err(ConnectionError::Receive)?;
@@ -147,6 +175,7 @@ async fn shake_hands(
                 // A client may have closed without waiting for the acknowledgement
                 // (proto.md, `NBD_OPT_ABORT`), so a failure to send it is none.
                 let _ = out.send(stream).await;
+                stream.close();
                 return Ok(None);
             }
         }

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use braid_export::tls::Tls;
+
+use crate::protocol::TlsOffer;
+
 /// Bytes below which a budget has no room for a largest request beside the clients' reserves.
 pub const MEMORY_MIN: u64 = 64 << 20;
 
 /// The resources that all clients of a server may use together, and who may connect.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Limits {
     /// Connections at a time, at least one; further ones are closed at once.
     pub connections: usize,
@@ -19,6 +23,41 @@ pub struct Limits {
     pub patience: Duration,
     /// Permissions of unix sockets.
     pub socket_mode: u32,
+    /// Whether clients speak TLS.
+    pub tls: TlsMode,
+}
+
+/// Whether clients speak TLS (proto.md, "TLS").
+#[derive(Clone, Debug, Default)]
+pub enum TlsMode {
+    /// None can.
+    #[default]
+    Off,
+    /// Those who want to.
+    Allow(Tls),
+    /// All must, or they are told nothing and served nothing.
+    Require(Tls),
+}
+
+impl TlsMode {
+    /// The form in which a handshake offers it.
+    #[must_use]
+    pub fn offer(&self) -> TlsOffer {
+        match self {
+            TlsMode::Off => TlsOffer::Off,
+            TlsMode::Allow(_) => TlsOffer::Allow,
+            TlsMode::Require(_) => TlsOffer::Require,
+        }
+    }
+
+    /// The certificates, unless it is off.
+    #[must_use]
+    pub fn tls(&self) -> Option<&Tls> {
+        match self {
+            TlsMode::Off => None,
+            TlsMode::Allow(tls) | TlsMode::Require(tls) => Some(tls),
+        }
+    }
 }
 
 impl Default for Limits {
@@ -28,6 +67,7 @@ impl Default for Limits {
             memory: 256 << 20,
             patience: Duration::from_secs(10),
             socket_mode: 0o600,
+            tls: TlsMode::Off,
         }
     }
 }

@@ -34,7 +34,7 @@ use rustix::net::Shutdown;
 use crate::Address;
 pub use crate::protocol::ExportTableError;
 use crate::protocol::constants::PAYLOAD_BYTES_MAX;
-pub use limits::{Limits, MEMORY_MIN};
+pub use limits::{Limits, MEMORY_MIN, TlsMode};
 pub use listener::ListenError;
 use listener::Listener;
 use offer::Offer;
@@ -189,20 +189,32 @@ impl Server {
             limits: limits.clone(),
             memory: Memory::new(&terms(limits), shards),
         };
+        let tls = Arc::new(limits.tls.clone());
         for ((listener, waited_on), home) in ready.into_iter().zip(shards.iter().cycle()) {
             let (offer, memory) = (Arc::clone(&server.offer), server.memory.shared());
+            let tls = Arc::clone(&tls);
             let acceptor = Acceptor {
                 listener,
                 register: Arc::clone(&server.register),
                 protocol: PROTOCOL,
                 shards: shards.to_vec(),
                 serve: Arc::new(move |shard: &Shard, fd, guard| {
-                    let (offer, memory) = (Arc::clone(&offer), Arc::clone(&memory));
+                    let shared = connection::Shared {
+                        offer: Arc::clone(&offer),
+                        memory: Arc::clone(&memory),
+                        tls: Arc::clone(&tls),
+                    };
+                    // Asked now: of one that has left nothing can be known.
+                    let client = peer(&fd).unwrap_or_else(|| "unknown".into());
                     let here = shard.clone();
                     shard.spawn(async move {
-                        if let Err(error) = connection::serve(here, fd, &guard, offer, memory).await
-                        {
-                            tracing::info!(%error, "NBD connection ended");
+                        match connection::serve(here, fd, &guard, shared).await {
+                            Ok(()) => {}
+                            // Somebody is kept out, or should not be: whoever looks after the server wants to know.
+                            Err(error) if error.is_refusal() => {
+                                tracing::warn!(%error, %client, "NBD client refused");
+                            }
+                            Err(error) => tracing::info!(%error, %client, "NBD connection ended"),
                         }
                         drop(guard);
                     });
@@ -223,6 +235,13 @@ impl Server {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.register.connections()
+    }
+
+    fn uri(&self, address: &Address, target: &str) -> String {
+        match self.limits.tls {
+            TlsMode::Require(_) => address.secure_uri(target),
+            TlsMode::Off | TlsMode::Allow(_) => address.uri(target),
+        }
     }
 
     fn listening(&self) -> MutexGuard<'_, Vec<(Address, OwnedFd)>> {
@@ -248,7 +267,7 @@ impl Export for Server {
 
     fn locations(&self, target: &str) -> Vec<String> {
         match self.offers(target) {
-            true => self.addresses.iter().map(|address| address.uri(target)).collect(),
+            true => self.addresses.iter().map(|address| self.uri(address, target)).collect(),
             false => Vec::new(),
         }
     }

@@ -15,6 +15,7 @@ use braid_device::{
     Completion, Device, DeviceInfo, OpenError, Opener, Request as DeviceRequest, Target, TargetInfo,
 };
 use braid_export::Export;
+use braid_export::tls::Tls;
 use braid_nbd::Address;
 use braid_nbd::protocol::constants::*;
 use braid_nbd::protocol::encode_option;
@@ -23,7 +24,9 @@ use braid_nbd::protocol::{
 };
 use braid_nbd::serve::{Limits, Server};
 use braid_shard::Shard;
+use braid_shard::mailbox::Remote;
 use braid_shard::threads::{Shards, start};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 /// A RAM disk as a target.
 pub struct RamTarget {
@@ -89,6 +92,51 @@ impl Target for RamTarget {
     }
 }
 
+/// A folder of certificates, as qemu-nbd and nbdkit have it: an authority, a server of it, and clients too.
+pub struct Certificates {
+    pub folder: tempfile::TempDir,
+}
+
+impl Certificates {
+    /// With a certificate for a client.
+    pub fn new() -> Certificates {
+        Certificates::of(true)
+    }
+
+    /// With a client's certificate, or without one.
+    pub fn of(client: bool) -> Certificates {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let write = |name: &str, text: String| {
+            std::fs::write(folder.path().join(name), text).expect("a writable folder");
+        };
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.distinguished_name.push(DnType::CommonName, "braid's authority");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let authority = CertifiedIssuer::self_signed(params, key).expect("a certificate");
+        write("ca-cert.pem", authority.pem());
+        let all = [("server", "localhost", true), ("client", "guest", client)];
+        for (whose, name, _) in all.into_iter().filter(|(_, _, wanted)| *wanted) {
+            let key = KeyPair::generate().expect("a key");
+            let names = vec![name.to_owned(), "127.0.0.1".to_owned()];
+            let mut params = CertificateParams::new(names).expect("names that are ones");
+            params.distinguished_name.push(DnType::CommonName, name);
+            let cert = params.signed_by(&key, &authority).expect("a certificate");
+            write(&format!("{whose}-cert.pem"), cert.pem());
+            write(&format!("{whose}-key.pem"), key.serialize_pem());
+        }
+        Certificates { folder }
+    }
+
+    pub fn load(&self, verify_peer: bool) -> Tls {
+        Tls::load(self.folder.path(), verify_peer).expect("good certificates")
+    }
+
+    pub fn path(&self) -> &str {
+        self.folder.path().to_str().expect("a plain name")
+    }
+}
+
 /// A server on a unix socket and a TCP port, with its shards and its folder.
 pub struct World {
     server: Option<Server>,
@@ -129,6 +177,12 @@ impl World {
 
     pub fn server(&self) -> &Server {
         self.server.as_ref().expect("not stopped yet")
+    }
+
+    /// Bytes of buffers in use on all shards.
+    pub fn buffers(&self) -> usize {
+        let used = |remote: &Remote| remote.call(|shard| shard.pool().outstanding());
+        self.shards.remotes().iter().map(|remote| used(remote).expect("a shard")).sum()
     }
 
     pub fn unix(&self) -> Address {

@@ -27,7 +27,7 @@ pub(super) fn open(
 ) -> Result<Doors> {
     let mut doors: Vec<Arc<dyn Export>> = Vec::new();
     if !options.nbd.is_empty() {
-        let limits = options.nbd_limits.limits();
+        let limits = options.nbd_limits.limits()?;
         let nbd = Nbd::start_within(&limits, shards, &options.nbd, targets.clone(), None)?;
         doors.push(Arc::new(nbd));
     }

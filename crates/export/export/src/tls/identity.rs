@@ -1,0 +1,59 @@
+//! What a server proves itself with, and how TLS fails.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+
+use super::certificates::{self, CertificatesError};
+
+/// The TLS of a server: its certificate, and whether clients need one. Cheap to clone.
+#[derive(Clone)]
+pub struct Tls {
+    pub(super) config: Arc<ServerConfig>,
+    folder: Arc<PathBuf>,
+    verify_peer: bool,
+}
+
+/// TLS failed on one connection.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The client broke the protocol, has no acceptable certificate, or does not accept the server's.
+    #[error("{0}")]
+    Protocol(#[from] rustls::Error),
+    /// The connection broke, or ended in the middle of a handshake.
+    #[error("{0}")]
+    Socket(#[from] io::Error),
+}
+
+impl From<TlsError> for io::Error {
+    fn from(error: TlsError) -> io::Error {
+        match error {
+            TlsError::Protocol(error) => io::Error::new(io::ErrorKind::InvalidData, error),
+            TlsError::Socket(error) => error,
+        }
+    }
+}
+
+impl Tls {
+    /// Reads the certificates of a server from `folder`, under the names that qemu-nbd and nbdkit know: `server-cert.pem`
+    /// (with the certificates between it and its authority, if any), `server-key.pem`, and with `verify_peer` also
+    /// `ca-cert.pem`, the authorities of clients, and `ca-crl.pem`, what those have revoked, where there is one. With
+    /// `verify_peer` a client without a certificate of these authorities is refused.
+    ///
+    /// # Errors
+    /// A file that is missing, cannot be read, or does not hold what it should; a key of another certificate.
+    pub fn load(folder: &Path, verify_peer: bool) -> Result<Tls, CertificatesError> {
+        let config = certificates::load(folder, verify_peer)?;
+        Ok(Tls { config: Arc::new(config), folder: Arc::new(folder.to_owned()), verify_peer })
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tls { folder, verify_peer, .. } = self;
+        f.debug_struct("Tls").field("folder", folder).field("verify_peer", verify_peer).finish()
+    }
+}
