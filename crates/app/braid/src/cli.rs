@@ -648,6 +648,8 @@ mod tests {
             "braid serve a --nbd unix:/s --nbd-memory 63M",
             "braid serve a --nbd unix:/s --nbd-connections 0",
             "braid serve a --nbd unix:/s --nbd-mode 1777",
+            "braid serve a --nbd unix:/s --nbd-group no_such_group",
+            "braid serve a --nbd unix:/s --nbd-allow 10.0.0.0/33",
             "braid serve a --nbd unix:/s --tls require",
             "braid serve a --nbd unix:/s --tls on --tls-certificates d",
             "braid serve a --nbd unix:/s --tls-verify-peer",

@@ -16,6 +16,7 @@ use braid_shard::mailbox::Remote;
 use braid_shard::ring::RingOp;
 use braid_shard::sync::{Promise, Promised, promise};
 
+use crate::peer::peer;
 use crate::register::{Connected, Register};
 
 /// Pause after a failed accept (out of descriptors), in nanoseconds.
@@ -40,6 +41,11 @@ pub trait Accept: Send + 'static {
     /// # Errors
     /// The system call's.
     fn accept(&self) -> io::Result<OwnedFd>;
+
+    /// The client at the other end of a connection may use the door; else it is disconnected, with a line in the log.
+    fn admits(&self, _connection: &OwnedFd) -> bool {
+        true
+    }
 
     /// Leaves the socket's file to whoever listens there now.
     fn leave_file(&mut self);
@@ -136,6 +142,15 @@ impl<L: Accept> Acceptor<L> {
     }
 
     fn hand_over(&self, fd: OwnedFd, turn: usize) {
+        if !self.listener.admits(&fd) {
+            let client = peer(&fd).unwrap_or_else(|| "unknown".into());
+            let protocol = self.protocol;
+            tracing::warn!(
+                %client,
+                "{protocol} client refused: its address is in no network of --{protocol}-allow"
+            );
+            return;
+        }
         let guard = match self.register.connection(&fd) {
             Ok(Some(guard)) => guard,
             Ok(None) => {

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The target of the log's lines about clients that come and leave, as a filter of logs names it.
+pub const CLIENTS: &str = "clients";
+
 /// A client that is connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {

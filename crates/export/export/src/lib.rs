@@ -4,7 +4,7 @@
 //! needs of one: offer a target and withdraw it, name the clients, stop in order. [`Doors`] are all the doors of a
 //! server as one. [`socket_file`] makes the unix sockets that doors listen on.
 //!
-//! Doors that serve sockets on shards have the same frame: an [`Acceptor`] takes connections, the [`Register`] bounds and
+//! Doors that serve sockets on shards have the same frame: an [`Acceptor`] takes connections of those who are [`Allowed`], the [`Register`] bounds and
 //! ends them, [`Connections`] holds them for a drain, [`stream`] moves their bytes, [`memory`] bounds what all of them hold.
 //! [`tls`] is what a server proves itself with where connections are encrypted. [`unaligned`] is for clients that count in
 //! bytes; a [`gate`] keeps others' writes away meanwhile.
@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod allowed;
 mod client;
 mod connections;
 mod doors;
@@ -29,7 +30,8 @@ pub mod tls;
 pub mod unaligned;
 
 pub use accept::{Accept, Acceptor, Serve};
-pub use client::{Client, Figures, Traffic};
+pub use allowed::{Allowed, Network, NetworkError};
+pub use client::{CLIENTS, Client, Figures, Traffic};
 pub use connections::{Connections, Hold};
 pub use doors::Doors;
 pub use export::{Export, HandOverError, Limits, Listening, OfferError};

@@ -9,7 +9,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -51,6 +51,20 @@ pub enum SocketFileError {
     },
 }
 
+/// Who may connect to a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rights {
+    /// Permissions of its file, whatever the umask.
+    pub mode: u32,
+    /// The number of the group that the file belongs to; the one that new files get, without it.
+    pub group: Option<u32>,
+}
+
+impl Rights {
+    /// Its owner and nobody else.
+    pub const OWNER: Rights = Rights { mode: 0o600, group: None };
+}
+
 /// The file of a listening socket.
 #[derive(Debug)]
 pub struct SocketFile {
@@ -63,19 +77,36 @@ pub struct SocketFile {
 type Identity = (u64, u64, Option<SystemTime>);
 
 impl SocketFile {
-    /// A socket that listens at `path`, whose file has the permissions `mode` whatever the umask is; never more, not
-    /// for a moment. A file on which nobody listens is replaced.
+    /// A socket that listens at `path`, whose file has these rights; never more, not for a moment. A file on which nobody
+    /// listens is replaced.
     ///
     /// # Errors
-    /// A running server, another kind of file, a folder that cannot be used.
-    pub fn bind(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), SocketFileError> {
+    /// A running server, another kind of file, a folder that cannot be used, a group that this process may not give files
+    /// to.
+    pub fn bind(
+        path: &Path,
+        rights: Rights,
+    ) -> Result<(UnixListener, SocketFile), SocketFileError> {
+        let Rights { mode, group } = rights;
         let failed = |doing| move |source: io::Error| error(doing, path, source);
         let _locked = lock_folder_of(path)?;
         clear_stale(path)?;
-        let socket = socket_of(path, mode).map_err(failed("listening on"))?;
+        // Until it belongs to its group it is nobody's but the owner's.
+        let first = if group.is_some() { mode & 0o700 } else { mode };
+        let socket = socket_of(path, first).map_err(failed("listening on"))?;
+        let undone = |error| {
+            // As it is made here, nobody else has it.
+            let _ = fs::remove_file(path);
+            error
+        };
+        if group.is_some() {
+            lchown(path, None, group).map_err(failed("setting the group of")).map_err(undone)?;
+        }
         // The umask took from the mode; this gives it back.
         let permissions = fs::Permissions::from_mode(mode);
-        fs::set_permissions(path, permissions).map_err(failed("setting the mode of"))?;
+        fs::set_permissions(path, permissions)
+            .map_err(failed("setting the mode of"))
+            .map_err(undone)?;
         let found = fs::symlink_metadata(path).map_err(failed("looking at"))?;
         let file = SocketFile { path: path.to_owned(), own: identity(&found) };
         Ok((UnixListener::from(socket), file))
@@ -188,7 +219,7 @@ mod tests {
             let won: Vec<(UnixListener, SocketFile)> = std::thread::scope(|scope| {
                 let start = || {
                     barrier.wait();
-                    SocketFile::bind(&path, 0o600)
+                    SocketFile::bind(&path, Rights::OWNER)
                 };
                 let threads: Vec<_> = (0..SERVERS).map(|_| scope.spawn(start)).collect();
                 threads.into_iter().filter_map(|thread| thread.join().unwrap().ok()).collect()
@@ -213,7 +244,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for mode in [0o600, 0o660, 0o666] {
             let path = folder.path().join(format!("{mode:o}"));
-            let _socket = SocketFile::bind(&path, mode).unwrap();
+            let _socket = SocketFile::bind(&path, Rights { mode, group: None }).unwrap();
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, mode);
             // The mode as the kernel made it, before the umask is compensated.
             let bare = folder.path().join(format!("{mode:o}-bare"));
@@ -223,19 +254,44 @@ mod tests {
     }
 
     #[test]
+    fn the_group_is_as_asked_for_and_a_group_that_cannot_be_had_leaves_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let own = rustix::process::getegid().as_raw();
+        let rights = Rights { mode: 0o660, group: Some(own) };
+        let (_socket, file) = SocketFile::bind(&path, rights).unwrap();
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!((found.gid(), found.mode() & 0o777), (own, 0o660));
+        file.remove();
+        let rights = Rights { group: Some(u32::MAX - 1), ..rights };
+        match SocketFile::bind(&path, rights) {
+            // A superuser may name any number.
+            Ok((_socket, file)) => {
+                assert_eq!(fs::metadata(&path).unwrap().gid(), u32::MAX - 1);
+                file.remove();
+            }
+            Err(error) => assert!(error.to_string().contains("the group of"), "{error}"),
+        }
+        assert!(!path.exists());
+    }
+
+    #[test]
     fn another_servers_file_and_other_files_are_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let (socket, first) = SocketFile::bind(&path, 0o600).unwrap();
-        assert!(matches!(SocketFile::bind(&path, 0o600), Err(SocketFileError::InUse(_))));
+        let (socket, first) = SocketFile::bind(&path, Rights::OWNER).unwrap();
+        assert!(matches!(SocketFile::bind(&path, Rights::OWNER), Err(SocketFileError::InUse(_))));
         drop(socket);
-        let (_socket, second) = SocketFile::bind(&path, 0o600).unwrap();
+        let (_socket, second) = SocketFile::bind(&path, Rights::OWNER).unwrap();
         assert_eq!(second.path(), path);
         first.remove();
         assert!(UnixStream::connect(&path).is_ok(), "it is the second's by now");
         second.remove();
         fs::write(&path, "precious").unwrap();
-        assert!(matches!(SocketFile::bind(&path, 0o600), Err(SocketFileError::NotASocket(_))));
+        assert!(matches!(
+            SocketFile::bind(&path, Rights::OWNER),
+            Err(SocketFileError::NotASocket(_))
+        ));
         first.remove();
         assert_eq!(fs::read(&path).unwrap(), b"precious");
     }

@@ -4,13 +4,13 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use braid_device::{Device, IoErrorKind, IoSets, Op, Request as DeviceRequest, Target};
-use braid_export::Export;
+use braid_export::{Allowed, Export};
 use braid_nbd::Address;
 use braid_nbd::client::{Client, ConnectError};
 use braid_nbd::protocol::constants::*;
@@ -596,4 +596,17 @@ fn more_clients_than_the_limit_are_turned_away_until_one_leaves() {
     let refused =
         Server::start_within(&few, world.shards.remotes(), &[address], vec![disk], None).err();
     assert!(matches!(refused, Some(ServeError::Memory { memory }) if memory == 1 << 20));
+}
+
+#[test]
+fn clients_of_other_networks_are_disconnected_before_a_word_and_those_of_unix_sockets_are_not() {
+    for (network, let_in) in [("10.1.0.0/16", false), ("127.0.0.0/8", true)] {
+        let allowed = Allowed::new(vec![network.parse().expect("a network")]);
+        let world = World::within(&Limits { allowed, ..Limits::default() });
+        let Address::Tcp(place) = world.tcp() else { panic!("not TCP") };
+        let mut client = TcpStream::connect(place).expect("the server listens");
+        let mut greeting = [0; 18];
+        assert_eq!(client.read_exact(&mut greeting).is_ok(), let_in, "{network}");
+        assert_serves(&world);
+    }
 }

@@ -1,9 +1,12 @@
 //! What all NBD clients of a server may use together.
 
 use anyhow::Result;
+use braid_export::socket_file::Rights;
 use braid_export::tls::Tls;
+use braid_export::{Allowed, Network};
 use braid_nbd::serve::{Limits, MEMORY_MIN, TlsMode};
 use clap::{Args, ValueEnum};
+use nix::unistd::Group;
 use std::path::PathBuf;
 
 /// See the module's documentation.
@@ -23,6 +26,13 @@ pub struct NbdLimits {
     /// Permissions of unix sockets for NBD, in octal, whatever the umask: 660 lets the group in.
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = mode)]
     nbd_mode: u32,
+    /// The group, by name or number, that unix sockets for NBD belong to: with --nbd-mode 660 its users may connect.
+    #[arg(long, value_name = "GROUP", value_parser = group)]
+    nbd_group: Option<u32>,
+    /// Networks whose clients may connect over TCP, as ADDRESS or ADDRESS/BITS, with commas between them; others are turned
+    /// away. Whoever may not be let in by an address alone needs --tls-verify-peer.
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',', requires = "nbd")]
+    nbd_allow: Vec<Network>,
     /// TLS at the NBD addresses: `require` it of all clients, `allow` it to those who want it, or have it `off`.
     #[arg(long, value_name = "MODE", default_value = "off", requires_ifs = [
         ("allow", "tls_certificates"), ("require", "tls_certificates")
@@ -64,7 +74,8 @@ impl NbdLimits {
         Ok(Limits {
             connections: self.nbd_connections as usize,
             memory: self.nbd_memory,
-            socket_mode: self.nbd_mode,
+            socket: Rights { mode: self.nbd_mode, group: self.nbd_group },
+            allowed: Allowed::new(self.nbd_allow.clone()),
             tls,
             ..Limits::default()
         })
@@ -79,10 +90,39 @@ fn memory(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
+/// A group's number, or the number of the group of this name.
+pub(super) fn group(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        // The kernel's "leave it as it is".
+        Ok(u32::MAX) => return Err("no group has this number".into()),
+        Ok(number) => return Ok(number),
+        Err(_) => {}
+    }
+    match Group::from_name(text) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        Ok(None) => Err("there is no group of this name".into()),
+        Err(error) => Err(format!("looking the group up: {error}")),
+    }
+}
+
 /// Permissions in octal.
 pub(super) fn mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(mode),
         _ => Err("not an octal mode from 000 to 777".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_found_by_name_and_number() {
+        assert_eq!(group("root"), Ok(0));
+        assert_eq!(group("36"), Ok(36));
+        for wrong in ["", "no such group", "-1", "4294967295", "4294967296"] {
+            assert!(group(wrong).is_err(), "{wrong}");
+        }
     }
 }

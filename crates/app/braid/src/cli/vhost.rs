@@ -1,5 +1,6 @@
 //! Sockets for virtual machines, and what their front ends may use together.
 
+use braid_export::socket_file::Rights;
 use braid_vhost::Limits;
 use clap::Args;
 use std::path::PathBuf;
@@ -51,6 +52,9 @@ pub struct Vhost {
     #[arg(long, value_name = "MODE", default_value = "600", requires = "vhost_user",
         value_parser = super::nbd::mode)]
     vhost_user_mode: u32,
+    /// The group, by name or number, that these sockets belong to: with --vhost-user-mode 660 its users may connect.
+    #[arg(long, value_name = "GROUP", requires = "vhost_user", value_parser = super::nbd::group)]
+    vhost_user_group: Option<u32>,
 }
 
 impl Vhost {
@@ -59,7 +63,7 @@ impl Vhost {
         Limits {
             connections: self.vhost_user_connections as usize,
             memory: self.vhost_user_memory,
-            socket_mode: self.vhost_user_mode,
+            socket: Rights { mode: self.vhost_user_mode, group: self.vhost_user_group },
         }
     }
 }

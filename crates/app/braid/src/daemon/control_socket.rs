@@ -6,7 +6,7 @@
 
 use crate::protocol::{Answer, LINE_MAX, Request};
 use anyhow::{Context, Result};
-use braid_export::socket_file::{SocketFile, SocketFileError};
+use braid_export::socket_file::{Rights, SocketFile, SocketFileError};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -51,12 +51,13 @@ impl ControlSocket {
     /// When a running server listens there, or something else is in the way.
     pub fn bind(path: &Path) -> Result<ControlSocket> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            // Others may pass to sockets that let them in: a hypervisor's user to a disk. None may list them.
+            let made = std::fs::DirBuilder::new().recursive(true).mode(0o711).create(folder);
             made.with_context(|| {
                 format!("making the folder {} of the control socket", folder.display())
             })?;
         }
-        let (listener, file) = SocketFile::bind(path, 0o600).map_err(of_control)?;
+        let (listener, file) = SocketFile::bind(path, Rights::OWNER).map_err(of_control)?;
         let closed = AtomicBool::new(false);
         Ok(ControlSocket(Door(Arc::new(Listening { file, listener, closed }))))
     }

@@ -28,7 +28,8 @@ pub fn log_path(control: &Path) -> PathBuf {
 pub fn start(control: &Path, state: Option<&Path>) -> Result<()> {
     let program = std::env::current_exe().context("finding this program, to start a server")?;
     if let Some(folder) = control.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        // As the server itself makes it.
+        let made = DirBuilder::new().recursive(true).mode(0o711).create(folder);
         made.with_context(|| {
             format!("making the folder {} of the control socket", folder.display())
         })?;

@@ -96,10 +96,17 @@ impl Place {
     /// Starts `braid serve` with these words and waits until it listens.
     #[track_caller]
     pub fn serve(&self, line: &str) -> Server {
+        self.serve_logging(line, "warn")
+    }
+
+    /// The same with this filter for its log.
+    #[track_caller]
+    pub fn serve_logging(&self, line: &str, filter: &str) -> Server {
         let mut words = vec!["serve"];
         words.extend(line.split_whitespace());
         words.extend(["--nbd", "unix:nbd.sock", "--shards", "2"]);
         let mut command = self.command(&words);
+        command.env("BRAID_LOG", filter);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut server = Server { child, said: String::new() };
         let mut out = BufReader::new(server.child.stdout.take().unwrap());

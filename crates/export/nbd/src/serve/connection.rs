@@ -17,10 +17,11 @@ use braid_export::memory::{self, Account, Way};
 use braid_export::stream::{Outgoing, Receiver, Stream};
 use braid_export::tls::TlsError;
 use braid_export::unaligned::{Unaligned, is_ragged};
-use braid_export::{Connected, Connections, Hold};
-use braid_shard::Shard;
+use braid_export::{CLIENTS, Connected, Connections, Figures, Hold, Traffic};
+use braid_shard::{Nanos, Shard};
 use braid_shard::sync::{Promise, promise};
 
+use super::PROTOCOL;
 use super::limits::TlsMode;
 use super::offer::{Entered, Offer};
 use super::replies::{Replies, Token};
@@ -77,6 +78,7 @@ pub(super) async fn serve(
     fd: OwnedFd,
     connected: &Connected,
     shared: Shared,
+    client: &str,
 ) -> Result<(), ConnectionError> {
     let Shared { offer, memory, tls } = shared;
     let stream = Stream::new(&shard, fd).ok_or(ConnectionError::NoRing(shard.id()))?;
@@ -91,6 +93,7 @@ pub(super) async fn serve(
     let Some(export) = exports.get(negotiated.export) else { return Ok(()) };
     let Some(entered) = offer.enter(&export.name, connected.socket()) else { return Ok(()) };
     let Entered { target, gate, figures, using: _using } = entered;
+    let _visit = Visit::begin(&shard, client, &export.name, stream.is_secure(), &figures);
     let device = target.open(&shard)?;
     let pass = gate.enter(&shard).await;
     let decoder = RequestDecoder::new(RequestRules::new(export, negotiated));
@@ -112,6 +115,41 @@ pub(super) async fn serve(
     reader.replies.finished().await;
     stream.close();
     result
+}
+
+/// A client's visit in the log of clients: one line when it has entered an export, one when it has left.
+struct Visit<'a> {
+    shard: Shard,
+    client: &'a str,
+    export: &'a str,
+    figures: Arc<Figures>,
+    began: Nanos,
+}
+
+impl<'a> Visit<'a> {
+    fn begin(
+        shard: &Shard,
+        client: &'a str,
+        export: &'a str,
+        tls: bool,
+        figures: &Arc<Figures>,
+    ) -> Visit<'a> {
+        tracing::info!(target: CLIENTS, protocol = PROTOCOL, client, export, tls, "client came");
+        let (shard, figures) = (shard.clone(), Arc::clone(figures));
+        Visit { began: shard.now(), shard, client, export, figures }
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let Visit { client, export, figures, .. } = self;
+        let seconds = self.shard.now().saturating_sub(self.began) / 1_000_000_000;
+        let Traffic { requests, read_bytes, written_bytes, errors, .. } = figures.traffic();
+        tracing::info!(
+            target: CLIENTS, protocol = PROTOCOL, client, export, seconds, requests, read_bytes, written_bytes, errors,
+            "client left"
+        );
+    }
 }
 
 /// Ends a connection whose handshake takes too long; dropping it stops the clock.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use braid_export::Allowed;
+use braid_export::socket_file::Rights;
 use braid_export::tls::Tls;
 
 use crate::protocol::TlsOffer;
@@ -21,8 +23,10 @@ pub struct Limits {
     /// While memory is short, a client that keeps some of what others wait for must take its data, and send
     /// what it has announced, within this time and one second for each MiB; else it is disconnected.
     pub patience: Duration,
-    /// Permissions of unix sockets.
-    pub socket_mode: u32,
+    /// Who may connect to unix sockets.
+    pub socket: Rights,
+    /// Whose clients may connect over TCP.
+    pub allowed: Allowed,
     /// Whether clients speak TLS.
     pub tls: TlsMode,
 }
@@ -66,7 +70,8 @@ impl Default for Limits {
             connections: 256,
             memory: 256 << 20,
             patience: Duration::from_secs(10),
-            socket_mode: 0o600,
+            socket: Rights::OWNER,
+            allowed: Allowed::default(),
             tls: TlsMode::Off,
         }
     }

@@ -13,7 +13,9 @@ use rustix::net::sockopt;
 
 use crate::{Address, AddressError};
 use braid_export::socket_file::{SocketFile, SocketFileError};
-use braid_export::{Accept, Listening};
+use braid_export::{Accept, Allowed, Listening};
+
+use super::limits::Limits;
 
 /// Why nothing can listen at an address.
 #[derive(Debug, thiserror::Error)]
@@ -56,21 +58,22 @@ pub(super) struct Listener {
     socket: Socket,
     address: Address,
     file: Option<SocketFile>,
+    allowed: Allowed,
 }
 
 impl Listener {
-    /// Binds `address`; a socket file gets the permissions `mode`, one that nobody listens on is replaced.
-    pub fn bind(address: &Address, mode: u32) -> Result<Listener, ListenError> {
+    /// Binds `address`; a socket file gets the rights in `limits`, one that nobody listens on is replaced.
+    pub fn bind(address: &Address, limits: &Limits) -> Result<Listener, ListenError> {
         let failed = |source| ListenError::System { address: address.clone(), source };
         let listener = match address {
             Address::Unix(path) => {
-                let (socket, file) = SocketFile::bind(path, mode).map_err(|error| match error {
+                let (socket, file) = SocketFile::bind(path, limits.socket).map_err(|error| match error {
                     SocketFileError::InUse(_) => ListenError::InUse(address.clone()),
                     SocketFileError::NotASocket(path) => ListenError::NotASocket(path),
                     error => ListenError::File(error),
                 })?;
                 let (socket, address) = (Socket::Unix(socket), address.clone());
-                Listener { socket, address, file: Some(file) }
+                Listener { socket, address, file: Some(file), allowed: limits.allowed.clone() }
             }
             Address::Tcp(place) => {
                 let socket = TcpListener::bind(place).map_err(|error| match error.kind() {
@@ -78,7 +81,7 @@ impl Listener {
                     _ => failed(error),
                 })?;
                 let address = Address::Tcp(socket.local_addr().map_err(failed)?);
-                Listener { socket: Socket::Tcp(socket), address, file: None }
+                Listener { socket: Socket::Tcp(socket), address, file: None, allowed: limits.allowed.clone() }
             }
         };
         let nonblocking = match &listener.socket {
@@ -90,7 +93,7 @@ impl Listener {
     }
 
     /// Takes over a socket that another server listened on.
-    pub fn adopt(listening: Listening) -> Result<Listener, ListenError> {
+    pub fn adopt(listening: Listening, limits: &Limits) -> Result<Listener, ListenError> {
         let address: Address = listening.address.parse()?;
         let file = match &address {
             Address::Unix(path) => SocketFile::adopt(path),
@@ -100,7 +103,7 @@ impl Listener {
             Address::Unix(_) => Socket::Unix(listening.socket.into()),
             Address::Tcp(_) => Socket::Tcp(listening.socket.into()),
         };
-        Ok(Listener { socket, address, file })
+        Ok(Listener { socket, address, file, allowed: limits.allowed.clone() })
     }
 
     /// Where it listens; a TCP port chosen by the system is filled in.
@@ -129,6 +132,10 @@ impl Accept for Listener {
                 stream.into()
             }
         })
+    }
+
+    fn admits(&self, connection: &OwnedFd) -> bool {
+        self.allowed.admits(connection)
     }
 
     fn leave_file(&mut self) {
@@ -164,7 +171,7 @@ mod tests {
 
     #[test]
     fn peers_that_say_nothing_are_asked_whether_they_are_there() {
-        let listener = Listener::bind(&"tcp:127.0.0.1:0".parse().unwrap(), 0o600).unwrap();
+        let listener = Listener::bind(&"tcp:127.0.0.1:0".parse().unwrap(), &Limits::default()).unwrap();
         let Address::Tcp(place) = listener.address().clone() else { panic!("not TCP") };
         let _client = TcpStream::connect(place).unwrap();
         let accepted = listener.accept().unwrap();

@@ -119,7 +119,7 @@ impl Server {
         default: Option<&str>,
     ) -> Result<Server, ServeError> {
         Server::check(limits, shards, addresses.is_empty())?;
-        let bind = |address| Listener::bind(address, limits.socket_mode);
+        let bind = |address| Listener::bind(address, limits);
         // Contradictions among the targets are found before a socket is made.
         let offer = Server::offering(shards, targets, default)?;
         let listeners = addresses.iter().map(bind).collect::<Result<Vec<_>, ListenError>>()?;
@@ -140,8 +140,8 @@ impl Server {
     ) -> Result<Server, ServeError> {
         Server::check(limits, shards, sockets.is_empty())?;
         let offer = Server::offering(shards, targets, default)?;
-        let listeners =
-            sockets.into_iter().map(Listener::adopt).collect::<Result<Vec<_>, ListenError>>()?;
+        let adopt = |socket| Listener::adopt(socket, limits);
+        let listeners = sockets.into_iter().map(adopt).collect::<Result<Vec<_>, ListenError>>()?;
         Server::serve(limits, shards, listeners, offer)
     }
 
@@ -208,7 +208,7 @@ impl Server {
                     let client = peer(&fd).unwrap_or_else(|| "unknown".into());
                     let here = shard.clone();
                     shard.spawn(async move {
-                        match connection::serve(here, fd, &guard, shared).await {
+                        match connection::serve(here, fd, &guard, shared, &client).await {
                             Ok(()) => {}
                             // Somebody is kept out, or should not be: whoever looks after the server wants to know.
                             Err(error) if error.is_refusal() => {

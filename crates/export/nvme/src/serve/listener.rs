@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::net::sockopt;
 
 use crate::{Address, AddressError};
-use braid_export::socket_file::{SocketFile, SocketFileError};
+use braid_export::socket_file::{Rights, SocketFile, SocketFileError};
 use braid_export::{Accept, Listening};
 
 /// Why nothing can listen at an address.
@@ -64,7 +64,8 @@ impl Listener {
         let failed = |source| ListenError::System { address: address.clone(), source };
         let listener = match address {
             Address::Unix(path) => {
-                let (socket, file) = SocketFile::bind(path, mode).map_err(|error| match error {
+                let rights = Rights { mode, group: None };
+                let (socket, file) = SocketFile::bind(path, rights).map_err(|error| match error {
                     SocketFileError::InUse(_) => ListenError::InUse(address.clone()),
                     SocketFileError::NotASocket(path) => ListenError::NotASocket(path),
                     error => ListenError::File(error),

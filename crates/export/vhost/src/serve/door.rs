@@ -102,7 +102,7 @@ impl Server {
         if shards.is_empty() {
             return Err(ServeError::Nothing);
         }
-        let (socket, file) = SocketFile::bind(path, limits.socket_mode)?;
+        let (socket, file) = SocketFile::bind(path, limits.socket)?;
         let listener = Listener { socket, path: path.to_owned(), file: Some(file) };
         Server::serve(limits, shards, listener, name, targets)
     }

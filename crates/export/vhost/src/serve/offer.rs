@@ -4,6 +4,7 @@
 
 use braid_device::Target;
 use braid_export::Figures;
+use braid_export::socket_file::Rights;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,13 +20,13 @@ pub struct Limits {
     pub connections: usize,
     /// Bytes of payload in memory; each shard has its part, and at least 32 MiB.
     pub memory: u64,
-    /// Permissions of the socket.
-    pub socket_mode: u32,
+    /// Who may connect to the socket.
+    pub socket: Rights,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { connections: 16, memory: 256 << 20, socket_mode: 0o600 }
+        Limits { connections: 16, memory: 256 << 20, socket: Rights::OWNER }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Requests are parsed by httparse. Owns the listening socket. Does not know what is served.
 
 use anyhow::{Context, Result, anyhow};
-use braid_export::socket_file::SocketFile;
+use braid_export::socket_file::{Rights, SocketFile};
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -118,7 +118,7 @@ impl MetricsServer {
         let mut file = None;
         let (listener, place) = match place {
             Place::Unix(path) => {
-                let (listener, bound) = SocketFile::bind(path, 0o600)
+                let (listener, bound) = SocketFile::bind(path, Rights::OWNER)
                     .map_err(|error| anyhow!("{error}; choose another place with --metrics"))?;
                 file = Some(bound);
                 (Listener::Unix(listener), place.clone())
