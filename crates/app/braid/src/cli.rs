@@ -7,7 +7,7 @@ mod changes;
 mod common;
 mod figures;
 mod hosts;
-mod nbd;
+pub mod nbd;
 mod new_members;
 pub mod nvme;
 mod resume;
@@ -38,7 +38,6 @@ use crate::wanted::size::{WantedSize, kib_or_size, wanted_size};
 use crate::wanted::stack::StackPolicy;
 use braid_format::superblock::Version;
 use braid_layout::Level;
-use braid_nbd::Address;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -58,7 +57,7 @@ pub enum Command {
     Create(Create),
     /// Assemble arrays from their members and serve them, in the foreground, until stopped.
     #[command(visible_alias = "assemble")]
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Show what the superblocks of members say.
     Examine(Examine),
     /// Show the state of a running array.
@@ -159,9 +158,10 @@ pub struct Serve {
     /// The members of one or more arrays.
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<String>,
-    /// Where NBD clients connect: unix:PATH or tcp:ADDR:PORT. May be given several times.
+    /// Where NBD clients connect: unix:PATH or tcp:ADDR:PORT, or systemd for the sockets that a service manager passes
+    /// (LISTEN_FDS). May be given several times.
     #[arg(long, required_unless_present_any = ["vhost_user", "ublk", "nvme", "fuse"], value_name = "ADDRESS")]
-    pub nbd: Vec<Address>,
+    pub nbd: Vec<nbd::NbdPlace>,
     #[command(flatten)]
     pub nbd_limits: nbd::NbdLimits,
     #[command(flatten)]
@@ -650,6 +650,7 @@ mod tests {
             "braid serve a --nbd unix:/s --nbd-mode 1777",
             "braid serve a --nbd unix:/s --nbd-group no_such_group",
             "braid serve a --nbd unix:/s --nbd-allow 10.0.0.0/33",
+            "braid serve a --nbd launchd",
             "braid serve a --nbd unix:/s --tls require",
             "braid serve a --nbd unix:/s --tls on --tls-certificates d",
             "braid serve a --nbd unix:/s --tls-verify-peer",

@@ -1,5 +1,7 @@
 //! Whom `braid serve` lets in over NBD, and what it says of them.
 
+#![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
 mod support;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -41,4 +43,21 @@ fn clients_are_let_in_by_group_and_network_and_their_visits_are_logged() {
     };
     assert_eq!(left.iter().map(written).sum::<u64>(), 1 << 20, "{left:?}");
     ended.ok();
+}
+
+#[test]
+fn a_socket_that_was_passed_is_served_and_without_one_that_is_said() {
+    let place = Place::new();
+    place.members(&["a", "b"]);
+    place.run("create data -l 1 -n 2 --assume-clean a b").ok();
+    // nbdinfo starts the server as systemd would, and ends it.
+    let braid = env!("CARGO_BIN_EXE_braid");
+    let control = place.path("control.sock");
+    let serve = ["serve", "a", "b", "--nbd", "systemd", "--nbd-read-only", "data", "--control"];
+    let words = [&["--", "[", braid], &serve[..], &[control.to_str().unwrap(), "]"]].concat();
+    let info = place.tool("nbdinfo", &words).ok();
+    assert!(info.contains("export=\"data\""), "{info}");
+    assert!(info.contains("is_read_only: true"), "{info}");
+    place.run("serve a b --nbd systemd").refused(2, &["LISTEN_FDS"]);
+    assert_eq!(place.examined("a")["state"], "clean");
 }

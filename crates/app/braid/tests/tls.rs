@@ -1,5 +1,7 @@
 //! `braid serve --tls`, with certificates made as docs/cli.md shows.
 
+#![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
 mod support;
 
 use std::fs;

@@ -64,6 +64,25 @@ impl Unaligned {
         }
     }
 
+    /// Reads `len` bytes at `offset` and forgets them, so that whatever keeps what was read below has them, until `enough`.
+    ///
+    /// # Errors
+    /// The device's.
+    pub async fn prefetch(
+        &self,
+        offset: u64,
+        len: u64,
+        enough: impl Fn() -> bool,
+    ) -> Result<(), IoError> {
+        for Piece { lo, hi, .. } in self.pieces(offset, offset + len) {
+            if enough() {
+                break;
+            }
+            self.read_blocks(lo, (hi - lo) as usize).await?;
+        }
+        Ok(())
+    }
+
     fn block(&self) -> u64 {
         block_of(&*self.device)
     }

@@ -610,3 +610,50 @@ fn clients_of_other_networks_are_disconnected_before_a_word_and_those_of_unix_so
         assert_serves(&world);
     }
 }
+
+#[test]
+fn what_a_client_wants_cached_is_read_and_not_sent_where_reading_caches() {
+    let world = World::with(vec![
+        Arc::new(RamTarget::new("disk", DISK_BYTES).cached()),
+        Arc::new(RamTarget::new("direct", DISK_BYTES)),
+    ]);
+    let mut plain = world.plain("disk", false);
+    assert!(plain.offer.export.features.cache);
+    // More than is in memory at a time, and the end.
+    for (offset, length) in [(512, 3 << 20), (DISK_BYTES - 512, 512)] {
+        plain.send(request(7, Command::Cache, offset, length), &[]);
+        assert_eq!(plain.receive::<16>()[..], simple_reply(0, 7));
+    }
+    plain.send(request(8, Command::Cache, DISK_BYTES, 512), &[]);
+    assert_eq!(plain.receive::<16>()[..], simple_reply(22, 8));
+    // One that counts in bytes.
+    let mut bytes = Plain::in_bytes(world.socket(), "disk");
+    bytes.send(request(9, Command::Cache, 3, 5000), &[]);
+    assert_eq!(bytes.receive::<16>()[..], simple_reply(0, 9));
+    let mut direct = world.plain("direct", false);
+    assert!(!direct.offer.export.features.cache);
+    direct.send(request(10, Command::Cache, 0, 512), &[]);
+    assert_eq!(direct.receive::<16>()[..], simple_reply(22, 10));
+}
+
+#[test]
+fn targets_that_are_offered_to_be_read_only_take_no_write_and_others_do() {
+    let limits = Limits { read_only: vec!["disk".into()], ..Limits::default() };
+    let world = World::within(&limits);
+    let target: Arc<dyn Target> = Arc::new(RamTarget::new("other", 1 << 20));
+    world.server().offer(target).expect("another name");
+    for (name, read_only) in [("disk", true), ("other", false)] {
+        let mut plain = world.plain(name, false);
+        assert_eq!(plain.offer.export.features.read_only, read_only, "{name}");
+        plain.send(request(1, Command::Write, 0, 512), &[7; 512]);
+        let error = if read_only { 1 } else { 0 };
+        assert_eq!(plain.receive::<16>()[..], simple_reply(error, 1), "{name}");
+        plain.send(request(2, Command::Read, 0, 512), &[]);
+        let byte = if read_only { 0 } else { 7 };
+        assert_eq!(plain.receive::<{ 16 + 512 }>()[16..], [byte; 512], "{name}");
+    }
+    let limits = Limits { read_only: vec!["other".into()], ..Limits::default() };
+    let world = World::within(&limits);
+    world.server().offer(Arc::new(RamTarget::new("other", 1 << 20))).expect("another name");
+    assert!(world.plain("other", false).offer.export.features.read_only, "one that came later");
+}

@@ -5,9 +5,31 @@ use braid_export::socket_file::Rights;
 use braid_export::tls::Tls;
 use braid_export::{Allowed, Network};
 use braid_nbd::serve::{Limits, MEMORY_MIN, TlsMode};
+use braid_nbd::{Address, AddressError};
 use clap::{Args, ValueEnum};
 use nix::unistd::Group;
 use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where clients connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NbdPlace {
+    /// A socket of our own.
+    Address(Address),
+    /// The sockets that a service manager has made and passes (systemd's `LISTEN_FDS`).
+    Activated,
+}
+
+impl FromStr for NbdPlace {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<NbdPlace, AddressError> {
+        match text {
+            "systemd" => Ok(NbdPlace::Activated),
+            text => text.parse().map(NbdPlace::Address),
+        }
+    }
+}
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Args)]
@@ -33,6 +55,9 @@ pub struct NbdLimits {
     /// away. Whoever may not be let in by an address alone needs --tls-verify-peer.
     #[arg(long, value_name = "NETWORK", value_delimiter = ',', requires = "nbd")]
     nbd_allow: Vec<Network>,
+    /// Arrays, by name and with commas between them, that NBD clients may read and not write.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "nbd")]
+    pub nbd_read_only: Vec<String>,
     /// TLS at the NBD addresses: `require` it of all clients, `allow` it to those who want it, or have it `off`.
     #[arg(long, value_name = "MODE", default_value = "off", requires_ifs = [
         ("allow", "tls_certificates"), ("require", "tls_certificates")
@@ -77,6 +102,7 @@ impl NbdLimits {
             socket: Rights { mode: self.nbd_mode, group: self.nbd_group },
             allowed: Allowed::new(self.nbd_allow.clone()),
             tls,
+            read_only: self.nbd_read_only.clone(),
             ..Limits::default()
         })
     }

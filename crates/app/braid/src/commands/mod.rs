@@ -38,7 +38,7 @@ use std::process::ExitCode;
 pub fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Create(options) => create::run(options),
-        Command::Serve(options) => serve::run(options),
+        Command::Serve(options) => serve::run(*options),
         Command::Examine(options) => examine::run(&options),
         Command::Detail(options) => detail::run(&options),
         Command::Fail(options) => fail::run(options),

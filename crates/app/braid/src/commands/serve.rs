@@ -3,6 +3,7 @@
 mod announce;
 mod doors;
 mod looking;
+mod passed;
 mod read_only;
 mod settings;
 mod start;

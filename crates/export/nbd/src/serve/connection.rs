@@ -17,14 +17,14 @@ use braid_export::memory::{self, Account, Way};
 use braid_export::stream::{Outgoing, Receiver, Stream};
 use braid_export::tls::TlsError;
 use braid_export::unaligned::{Unaligned, is_ragged};
-use braid_export::{CLIENTS, Connected, Connections, Figures, Hold, Traffic};
-use braid_shard::{Nanos, Shard};
+use braid_export::{Connected, Connections, Hold};
+use braid_shard::Shard;
 use braid_shard::sync::{Promise, promise};
 
-use super::PROTOCOL;
 use super::limits::TlsMode;
 use super::offer::{Entered, Offer};
 use super::replies::{Replies, Token};
+use super::visit::Visit;
 use crate::protocol::constants::REQUEST_BYTES;
 use crate::protocol::{
     Command, ErrorCode, ExportTable, ExportTableError, Negotiated, Refusal, Request,
@@ -115,41 +115,6 @@ pub(super) async fn serve(
     reader.replies.finished().await;
     stream.close();
     result
-}
-
-/// A client's visit in the log of clients: one line when it has entered an export, one when it has left.
-struct Visit<'a> {
-    shard: Shard,
-    client: &'a str,
-    export: &'a str,
-    figures: Arc<Figures>,
-    began: Nanos,
-}
-
-impl<'a> Visit<'a> {
-    fn begin(
-        shard: &Shard,
-        client: &'a str,
-        export: &'a str,
-        tls: bool,
-        figures: &Arc<Figures>,
-    ) -> Visit<'a> {
-        tracing::info!(target: CLIENTS, protocol = PROTOCOL, client, export, tls, "client came");
-        let (shard, figures) = (shard.clone(), Arc::clone(figures));
-        Visit { began: shard.now(), shard, client, export, figures }
-    }
-}
-
-impl Drop for Visit<'_> {
-    fn drop(&mut self) {
-        let Visit { client, export, figures, .. } = self;
-        let seconds = self.shard.now().saturating_sub(self.began) / 1_000_000_000;
-        let Traffic { requests, read_bytes, written_bytes, errors, .. } = figures.traffic();
-        tracing::info!(
-            target: CLIENTS, protocol = PROTOCOL, client, export, seconds, requests, read_bytes, written_bytes, errors,
-            "client left"
-        );
-    }
 }
 
 /// Ends a connection whose handshake takes too long; dropping it stops the clock.
@@ -274,7 +239,7 @@ impl Reader {
     }
 
     async fn carry_out(&mut self, request: Request, token: Token) -> Result<(), ConnectionError> {
-        let Request { cookie, length, .. } = request;
+        let Request { cookie, offset, length, .. } = request;
         let len = u64::from(length);
         let op = match request.command {
             Command::Read => {
@@ -309,8 +274,14 @@ impl Reader {
                 return Ok(());
             }
             Command::Cache => {
-                // Not offered, so the decoder refuses it; a hint would need no action anyway.
-                self.replies.completion(token).finish(Ok(()), Op::Flush);
+                let done = self.replies.completion(token);
+                let (unaligned, replies) = (Rc::clone(&self.unaligned), Rc::clone(&self.replies));
+                self.shard.spawn(async move {
+                    // A hint: it is not worth to let anybody wait.
+                    let result =
+                        unaligned.prefetch(offset, len, || !replies.takes_requests()).await;
+                    done.finish(result, Op::Flush);
+                });
                 return Ok(());
             }
         };

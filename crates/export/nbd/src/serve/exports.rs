@@ -26,8 +26,8 @@ pub(super) fn export_of(info: &TargetInfo) -> Export {
             fast_zero: !info.read_only,
             // All connections reach the same target, and its flush covers every completed write.
             multi_conn: true,
-            // A prefetch would do nothing here, so it is not offered.
-            cache: false,
+            // Where nothing is kept that was read, a prefetch would only cost.
+            cache: !device.direct,
             rotational: device.rotational,
         },
     }

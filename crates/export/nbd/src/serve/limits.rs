@@ -29,6 +29,8 @@ pub struct Limits {
     pub allowed: Allowed,
     /// Whether clients speak TLS.
     pub tls: TlsMode,
+    /// Names of targets that clients may read and not write.
+    pub read_only: Vec<String>,
 }
 
 /// Whether clients speak TLS (proto.md, "TLS").
@@ -73,6 +75,7 @@ impl Default for Limits {
             socket: Rights::OWNER,
             allowed: Allowed::default(),
             tls: TlsMode::Off,
+            read_only: Vec::new(),
         }
     }
 }

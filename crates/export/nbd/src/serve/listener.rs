@@ -2,14 +2,18 @@
 //!
 //! Does not know what a connection is for.
 
+use std::ffi::OsStr;
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::net::sockopt;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::net::{SocketAddrAny, SocketAddrUnix, SocketType, getsockname, sockopt};
 
 use crate::{Address, AddressError};
 use braid_export::socket_file::{SocketFile, SocketFileError};
@@ -37,6 +41,12 @@ pub enum ListenError {
         /// The error of the system call.
         source: io::Error,
     },
+    /// A socket that was passed to this process cannot be used.
+    #[error(
+        "a socket that was passed to this process cannot be used: {0}; NBD needs stream sockets that listen, TCP or unix \
+         ones with a path"
+    )]
+    Passed(io::Error),
     /// A socket came with an address that is none of NBD's.
     #[error("taking over a socket: {0}")]
     Address(#[from] AddressError),
@@ -67,11 +77,12 @@ impl Listener {
         let failed = |source| ListenError::System { address: address.clone(), source };
         let listener = match address {
             Address::Unix(path) => {
-                let (socket, file) = SocketFile::bind(path, limits.socket).map_err(|error| match error {
-                    SocketFileError::InUse(_) => ListenError::InUse(address.clone()),
-                    SocketFileError::NotASocket(path) => ListenError::NotASocket(path),
-                    error => ListenError::File(error),
-                })?;
+                let (socket, file) =
+                    SocketFile::bind(path, limits.socket).map_err(|error| match error {
+                        SocketFileError::InUse(_) => ListenError::InUse(address.clone()),
+                        SocketFileError::NotASocket(path) => ListenError::NotASocket(path),
+                        error => ListenError::File(error),
+                    })?;
                 let (socket, address) = (Socket::Unix(socket), address.clone());
                 Listener { socket, address, file: Some(file), allowed: limits.allowed.clone() }
             }
@@ -81,7 +92,12 @@ impl Listener {
                     _ => failed(error),
                 })?;
                 let address = Address::Tcp(socket.local_addr().map_err(failed)?);
-                Listener { socket: Socket::Tcp(socket), address, file: None, allowed: limits.allowed.clone() }
+                Listener {
+                    socket: Socket::Tcp(socket),
+                    address,
+                    file: None,
+                    allowed: limits.allowed.clone(),
+                }
             }
         };
         let nonblocking = match &listener.socket {
@@ -104,6 +120,31 @@ impl Listener {
             Address::Tcp(_) => Socket::Tcp(listening.socket.into()),
         };
         Ok(Listener { socket, address, file, allowed: limits.allowed.clone() })
+    }
+
+    /// Listens at a socket that somebody else has bound, and whose file is not this one's to remove.
+    pub fn inherit(socket: OwnedFd, limits: &Limits) -> Result<Listener, ListenError> {
+        let failed = |source: Errno| ListenError::Passed(source.into());
+        let listens = sockopt::socket_acceptconn(&socket).map_err(failed)?;
+        let kind = sockopt::socket_type(&socket).map_err(failed)?;
+        if !listens || kind != SocketType::STREAM {
+            return Err(failed(Errno::NOTCONN));
+        }
+        let place = getsockname(&socket).map_err(failed)?;
+        fcntl_setfl(&socket, fcntl_getfl(&socket).map_err(failed)? | OFlags::NONBLOCK)
+            .map_err(failed)?;
+        let path = |place: SocketAddrAny| {
+            let place = SocketAddrUnix::try_from(place).ok()?;
+            Some(PathBuf::from(OsStr::from_bytes(place.path()?.to_bytes())))
+        };
+        let (socket, address) = match SocketAddr::try_from(place.clone()) {
+            Ok(place) => (Socket::Tcp(socket.into()), Address::Tcp(place)),
+            Err(_) => {
+                let path = path(place).ok_or_else(|| failed(Errno::AFNOSUPPORT))?;
+                (Socket::Unix(socket.into()), Address::Unix(path))
+            }
+        };
+        Ok(Listener { socket, address, file: None, allowed: limits.allowed.clone() })
     }
 
     /// Where it listens; a TCP port chosen by the system is filled in.
@@ -170,8 +211,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn sockets_that_were_passed_are_used_as_they_are_and_their_files_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let unix = OwnedFd::from(UnixListener::bind(&path).unwrap());
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = tcp.local_addr().unwrap();
+        for (socket, address) in
+            [(unix, Address::Unix(path.clone())), (OwnedFd::from(tcp), Address::Tcp(place))]
+        {
+            let listener = Listener::inherit(socket, &Limits::default()).unwrap();
+            assert_eq!(*listener.address(), address);
+            assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
+        assert!(path.exists());
+        let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let udp = OwnedFd::from(std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+        let connected = OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0);
+        for wrong in [file, udp, connected] {
+            let error = Listener::inherit(wrong, &Limits::default()).err().unwrap();
+            assert!(error.to_string().contains("stream sockets that listen"), "{error}");
+        }
+    }
+
+    #[test]
     fn peers_that_say_nothing_are_asked_whether_they_are_there() {
-        let listener = Listener::bind(&"tcp:127.0.0.1:0".parse().unwrap(), &Limits::default()).unwrap();
+        let listener =
+            Listener::bind(&"tcp:127.0.0.1:0".parse().unwrap(), &Limits::default()).unwrap();
         let Address::Tcp(place) = listener.address().clone() else { panic!("not TCP") };
         let _client = TcpStream::connect(place).unwrap();
         let accepted = listener.accept().unwrap();

@@ -15,7 +15,9 @@ mod exports;
 mod limits;
 mod listener;
 mod offer;
+mod read_only;
 mod replies;
+mod visit;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -38,9 +40,8 @@ pub use limits::{Limits, MEMORY_MIN, TlsMode};
 pub use listener::ListenError;
 use listener::Listener;
 use offer::Offer;
+use visit::PROTOCOL;
 
-/// The protocol's name.
-const PROTOCOL: &str = "nbd";
 /// The time that [`Server`] waits at its stop for requests in flight.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 /// The time that a hand-over waits for the acceptors.
@@ -118,11 +119,27 @@ impl Server {
         targets: Vec<Arc<dyn Target>>,
         default: Option<&str>,
     ) -> Result<Server, ServeError> {
-        Server::check(limits, shards, addresses.is_empty())?;
-        let bind = |address| Listener::bind(address, limits);
+        Server::start_at(limits, shards, (addresses, Vec::new()), targets, default)
+    }
+
+    /// As [`start_within`](Server::start_within), also at `sockets` that listen already and whose files, if any, stay
+    /// somebody else's: a service manager's.
+    ///
+    /// # Errors
+    /// As there; a socket that does not listen, or that no client could be told the address of.
+    pub fn start_at(
+        limits: &Limits,
+        shards: &[Remote],
+        (addresses, sockets): (&[Address], Vec<OwnedFd>),
+        targets: Vec<Arc<dyn Target>>,
+        default: Option<&str>,
+    ) -> Result<Server, ServeError> {
+        Server::check(limits, shards, addresses.is_empty() && sockets.is_empty())?;
         // Contradictions among the targets are found before a socket is made.
-        let offer = Server::offering(shards, targets, default)?;
-        let listeners = addresses.iter().map(bind).collect::<Result<Vec<_>, ListenError>>()?;
+        let offer = Server::offering(limits, shards, targets, default)?;
+        let bound = addresses.iter().map(|address| Listener::bind(address, limits));
+        let inherited = sockets.into_iter().map(|socket| Listener::inherit(socket, limits));
+        let listeners = inherited.chain(bound).collect::<Result<Vec<_>, ListenError>>()?;
         Server::serve(limits, shards, listeners, offer)
     }
 
@@ -139,7 +156,7 @@ impl Server {
         default: Option<&str>,
     ) -> Result<Server, ServeError> {
         Server::check(limits, shards, sockets.is_empty())?;
-        let offer = Server::offering(shards, targets, default)?;
+        let offer = Server::offering(limits, shards, targets, default)?;
         let adopt = |socket| Listener::adopt(socket, limits);
         let listeners = sockets.into_iter().map(adopt).collect::<Result<Vec<_>, ListenError>>()?;
         Server::serve(limits, shards, listeners, offer)
@@ -156,12 +173,13 @@ impl Server {
     }
 
     fn offering(
+        limits: &Limits,
         shards: &[Remote],
         targets: Vec<Arc<dyn Target>>,
         default: Option<&str>,
     ) -> Result<Arc<Offer>, ServeError> {
         let home = shards.first().ok_or(ServeError::Nothing)?;
-        Ok(Arc::new(Offer::new(home, targets, default)?))
+        Ok(Arc::new(Offer::new(home, targets, default, &limits.read_only)?))
     }
 
     fn serve(

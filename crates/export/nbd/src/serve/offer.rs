@@ -13,6 +13,7 @@ use braid_shard::mailbox::Remote;
 use rustix::net::Shutdown;
 
 use super::exports::export_of;
+use super::read_only::ReadOnly;
 use crate::protocol::{ExportTable, ExportTableError};
 
 struct Entry {
@@ -42,6 +43,8 @@ pub(super) struct Entered {
 pub(super) struct Offer {
     entries: Mutex<Vec<Entry>>,
     default: Option<String>,
+    /// Targets that are offered to be read only.
+    read_only: Vec<String>,
     /// The shard that keeps the targets' gates.
     home: Remote,
 }
@@ -53,7 +56,8 @@ pub(super) struct Using {
 }
 
 impl Offer {
-    /// Offers `targets`, whose gates are kept on the shard `home`; the empty name leads to `default`.
+    /// Offers `targets`, whose gates are kept on the shard `home`; the empty name leads to `default`. Those that `read_only`
+    /// names, now or when they come, are offered to be read only.
     ///
     /// # Errors
     /// Names or sizes that cannot be advertised.
@@ -61,11 +65,18 @@ impl Offer {
         home: &Remote,
         targets: Vec<Arc<dyn Target>>,
         default: Option<&str>,
+        read_only: &[String],
     ) -> Result<Offer, ExportTableError> {
-        let entries: Vec<Entry> = targets.into_iter().map(|target| entry(target, home)).collect();
+        let offer = Offer {
+            entries: Mutex::default(),
+            default: default.map(str::to_owned),
+            read_only: read_only.to_vec(),
+            home: home.clone(),
+        };
+        let entries: Vec<Entry> = targets.into_iter().map(|target| offer.entry(target)).collect();
         table(&entries, default)?;
-        let (entries, default) = (Mutex::new(entries), default.map(str::to_owned));
-        Ok(Offer { entries, default, home: home.clone() })
+        *offer.entries() = entries;
+        Ok(offer)
     }
 
     /// A panic elsewhere leaves the entries as they were: each change is a single step.
@@ -83,13 +94,23 @@ impl Offer {
 
     /// Offers one more.
     pub fn add(&self, target: Arc<dyn Target>) -> Result<(), ExportTableError> {
+        let entry = self.entry(target);
         let mut entries = self.entries();
-        entries.push(entry(target, &self.home));
+        entries.push(entry);
         let refused = table(&entries, None).err();
         if refused.is_some() {
             entries.pop();
         }
         refused.map_or(Ok(()), Err)
+    }
+
+    fn entry(&self, target: Arc<dyn Target>) -> Entry {
+        let (name, gate) = (target.info().name, Gate::new(self.home.clone()));
+        let target = match self.read_only.contains(&name) {
+            true => Arc::new(ReadOnly(target)),
+            false => target,
+        };
+        Entry { name, target, gate, clients: Vec::new() }
     }
 
     /// `name` is offered.
@@ -151,11 +172,6 @@ impl Drop for Using {
             entry.clients.retain(|client| !Arc::ptr_eq(&client.socket, &self.socket));
         }
     }
-}
-
-fn entry(target: Arc<dyn Target>, home: &Remote) -> Entry {
-    let (name, gate) = (target.info().name, Gate::new(home.clone()));
-    Entry { name, target, gate, clients: Vec::new() }
 }
 
 fn table(entries: &[Entry], default: Option<&str>) -> Result<ExportTable, ExportTableError> {

@@ -109,6 +109,7 @@ impl Replies {
     pub async fn admit(&self, request: Request, ragged: bool) -> Option<Token> {
         let payload = match request.command {
             Command::Read | Command::Write => Account::size_of(request.length),
+            Command::Cache => Account::size_of(request.length.min(PIECE as u32)),
             _ => 0,
         };
         let bytes = payload + if ragged { PIECE } else { 0 };
@@ -153,6 +154,11 @@ impl Replies {
             && self.unsent.get() <= UNSENT_BYTES_MAX;
         // One request alone is always taken.
         !self.held.get() && (fits || self.in_flight.get() == 0)
+    }
+
+    /// It takes requests, for the moment or longer.
+    pub fn takes_requests(&self) -> bool {
+        !(self.held.get() || self.stopping.get() || self.closing.get() || self.dead.get())
     }
 
     /// The obligation to complete an admitted request.

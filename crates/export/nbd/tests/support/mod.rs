@@ -75,6 +75,12 @@ impl RamTarget {
         self
     }
 
+    /// What is read stays somewhere, as in a page cache.
+    pub fn cached(mut self) -> RamTarget {
+        self.info.device.direct = false;
+        self
+    }
+
     pub fn read_only(mut self) -> RamTarget {
         self.info.read_only = true;
         self

@@ -65,11 +65,12 @@ impl Listener {
         let listener = match address {
             Address::Unix(path) => {
                 let rights = Rights { mode, group: None };
-                let (socket, file) = SocketFile::bind(path, rights).map_err(|error| match error {
-                    SocketFileError::InUse(_) => ListenError::InUse(address.clone()),
-                    SocketFileError::NotASocket(path) => ListenError::NotASocket(path),
-                    error => ListenError::File(error),
-                })?;
+                let (socket, file) =
+                    SocketFile::bind(path, rights).map_err(|error| match error {
+                        SocketFileError::InUse(_) => ListenError::InUse(address.clone()),
+                        SocketFileError::NotASocket(path) => ListenError::NotASocket(path),
+                        error => ListenError::File(error),
+                    })?;
                 let (socket, address) = (Socket::Unix(socket), address.clone());
                 Listener { socket, address, file: Some(file) }
             }

@@ -1,5 +1,6 @@
 //! The doors that the options name. Nothing else in the server knows them by name.
 
+use super::passed;
 use crate::cli::Serve;
 use crate::md_view::MdView;
 use crate::output;
@@ -28,7 +29,14 @@ pub(super) fn open(
     let mut doors: Vec<Arc<dyn Export>> = Vec::new();
     if !options.nbd.is_empty() {
         let limits = options.nbd_limits.limits()?;
-        let nbd = Nbd::start_within(&limits, shards, &options.nbd, targets.clone(), None)?;
+        let (addresses, sockets) = passed::places(&options.nbd)?;
+        let places = (addresses.as_slice(), sockets);
+        let nbd = Nbd::start_at(&limits, shards, places, targets.clone(), None)?;
+        for name in limits.read_only.iter().filter(|name| !nbd.offers(name)) {
+            output::note(format!(
+                "note: --nbd-read-only {name}: array {name} does not run; it will be read-only when it does"
+            ));
+        }
         doors.push(Arc::new(nbd));
     }
     for place in &options.vhost.vhost_user {
