@@ -28,7 +28,7 @@ const TABLE: &[Arrows] = &[
     Arrows {
         from: Check,
         below: &[Pure, Runtime, Engine, Export, App],
-        siblings: &["posix", "sim", "interop"],
+        siblings: &["posix", "sim", "doors", "interop"],
     },
     Arrows { from: Xtask, below: &[Pure, Runtime, Engine, Export, App], siblings: &[] },
 ];

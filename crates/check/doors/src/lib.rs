@@ -16,7 +16,8 @@ pub use client::{Answer, Client, Command, Failure, Properties};
 pub use disk::{Disk, Shape};
 pub use rig::{Adapter, Rig};
 
-/// Makes a test of each case, for the door behind an [`Adapter`].
+/// Makes a test of each case, for the door behind an [`Adapter`]; or of some cases, each with one more attribute, for a door
+/// for which not all have a meaning.
 #[macro_export]
 macro_rules! conformance {
     ($adapter:expr) => {
@@ -38,13 +39,18 @@ macro_rules! conformance {
                 hundreds_of_clients_are_served, too_many_clients_are_turned_away;
         );
     };
-    ($adapter:expr, $($subject:ident: $($case:ident),+;)+) => {
+    // Before the next one: an attribute may be part of an expression.
+    (#[$more:meta] $adapter:expr, $($subject:ident: $($case:ident),+;)+) => {
         $(mod $subject {
             use super::*;
             $(#[test]
+            #[$more]
             fn $case() {
                 $crate::cases::$subject::$case(&$adapter);
             })+
         })+
+    };
+    ($adapter:expr, $($subject:ident: $($case:ident),+;)+) => {
+        $crate::conformance!(#[doc(hidden)] $adapter, $($subject: $($case),+;)+);
     };
 }

@@ -36,6 +36,11 @@ pub trait Adapter: Sync {
     /// Messages that no client may send, for the start of a connection.
     fn garbage(&self) -> Vec<Vec<u8>>;
 
+    /// True if this is where a client finds the door at `socket`.
+    fn names(&self, location: &str, socket: &Path) -> bool {
+        location.contains(socket.to_str().expect("plain text"))
+    }
+
     /// True if a request that the target cannot take has an error of its own, so that it differs from one of the device.
     fn tells_refusals(&self) -> bool;
 }
