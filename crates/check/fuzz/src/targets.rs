@@ -9,6 +9,7 @@ mod heartbeat;
 mod journal;
 mod logs;
 mod nbd;
+mod nvme;
 mod records;
 mod signatures;
 mod superblock;
@@ -46,6 +47,7 @@ pub const ALL: &[&Target] = &[
     &nbd::REQUESTS,
     &nbd::CLIENT_HANDSHAKE,
     &nbd::REPLIES,
+    &nvme::PDUS,
     &vhost::MESSAGES,
     &vhost::MEMORY,
     &vhost::RING,

@@ -71,7 +71,7 @@ fn damaged_data_is_not_written_and_the_host_may_try_again() {
 }
 
 #[test]
-fn a_host_is_told_that_a_namespace_has_grown() {
+fn a_host_is_told_that_a_namespace_has_grown_and_uses_all_of_it() {
     let rig = Rig::of(&Nvme, Shape { size: 8 << 20, ..Shape::default() });
     rig.disk.resize(4 << 20);
     let mut host = Host::connect(&rig.socket(), &subsystem(), Wishes::default()).unwrap();
@@ -88,6 +88,18 @@ fn a_host_is_told_that_a_namespace_has_grown() {
     }
     let (_, page) = host.admin.identify(0, 1).unwrap();
     assert_eq!(u64::from_le_bytes(page[..8].try_into().unwrap()), 8 << 11);
+    // On the connection that was there before; the first block that is new, and the one behind the end.
+    for (block, status) in [(4u64 << 11, Status::SUCCESS), (8 << 11, Status::LBA_OUT_OF_RANGE)] {
+        let id = host.io.id();
+        let at = block.to_le_bytes();
+        let write = Command::of(io::WRITE, id, 1).with(40, &at).with_data(Sgl::InCapsule(0, 512));
+        assert_eq!(host.io.ask(&write, &[7; 512]).unwrap().0.status, status);
+        let range = [&[0; 4][..], &1u32.to_le_bytes(), &at].concat();
+        let discard = Command::of(io::DATASET_MANAGEMENT, host.io.id(), 1)
+            .with(44, &[4])
+            .with_data(Sgl::InCapsule(0, 16));
+        assert_eq!(host.io.ask(&discard, &range).unwrap().0.status, status);
+    }
 }
 
 #[test]

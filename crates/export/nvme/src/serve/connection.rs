@@ -379,11 +379,10 @@ impl Reader<'_> {
             Ok(joined) => joined,
             Err(status) => return Ok(Err(RefusedHost(status, 42))),
         };
-        let device = subject.target.open(&self.shard)?;
-        let read_only = subject.target.info().read_only;
+        let disk = Disk::open(&subject.target, &self.shard)?;
         *self.queue.figures.borrow_mut() = Arc::clone(&joined.figures);
         *self.controller.borrow_mut() = Some((Arc::clone(&joined.controller), id));
-        self.role = Role::Io(Rc::new(Disk { device, read_only }), joined);
+        self.role = Role::Io(Rc::new(disk), joined);
         self.became_a_queue((entries, without_flow));
         let held = Rc::clone(&self.queue) as Rc<dyn Hold>;
         Connections::enter(&self.shard, self.connected.register(), &held);

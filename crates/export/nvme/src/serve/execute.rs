@@ -3,9 +3,12 @@
 use super::limits::REQUEST_BYTES_MAX;
 use super::queue::{Answer, Queue, Token};
 use super::work::Work;
-use crate::protocol::{Command, Direction, Sgl, Status, io, ranges};
-use braid_device::{BufMuts, Device, DeviceInfo, Op, Request};
+use crate::protocol::{Command, Direction, Range, Sgl, Status, io, ranges};
+use braid_device::{BufMuts, Device, DeviceInfo, Op, OpenError, Request, Target};
+use braid_shard::Shard;
+use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// The only namespace of a subsystem, and that of commands for all.
 pub(super) const NAMESPACE: u32 = 1;
@@ -13,8 +16,42 @@ pub(super) const ALL_NAMESPACES: u32 = 0xffff_ffff;
 
 /// The disk behind an I/O queue.
 pub(super) struct Disk {
-    pub device: Rc<dyn Device>,
-    pub read_only: bool,
+    device: RefCell<Rc<dyn Device>>,
+    target: Arc<dyn Target>,
+    shard: Shard,
+    read_only: bool,
+}
+
+impl Disk {
+    /// Opens it for a queue on `shard`.
+    ///
+    /// # Errors
+    /// The target is being stopped.
+    pub fn open(target: &Arc<dyn Target>, shard: &Shard) -> Result<Disk, OpenError> {
+        let device = RefCell::new(target.open(shard)?);
+        let read_only = target.info().read_only;
+        Ok(Disk { device, target: Arc::clone(target), shard: shard.clone(), read_only })
+    }
+
+    fn device(&self) -> Rc<dyn Device> {
+        Rc::clone(&self.device.borrow())
+    }
+
+    /// True when the target is larger than it was when it was opened: it is opened anew then.
+    fn has_grown(&self) -> bool {
+        let known = self.device.borrow().info().size;
+        if self.target.info().device.size <= known {
+            return false;
+        }
+        match self.target.open(&self.shard) {
+            Ok(device) => {
+                // Requests under way end at the one that has them.
+                *self.device.borrow_mut() = device;
+                true
+            }
+            Err(_) => false,
+        }
+    }
 }
 
 /// What is to be done for a command, and the bytes of its data.
@@ -22,7 +59,15 @@ pub(super) struct Disk {
 /// # Errors
 /// The status of a command that cannot be done.
 pub(super) fn plan(disk: &Disk, command: &Command) -> Result<(Work, u32), Status> {
-    let info = disk.device.info();
+    match plan_within(disk, command) {
+        Err(Status::LBA_OUT_OF_RANGE) if disk.has_grown() => plan_within(disk, command),
+        planned => planned,
+    }
+}
+
+fn plan_within(disk: &Disk, command: &Command) -> Result<(Work, u32), Status> {
+    let device = disk.device();
+    let info = device.info();
     let flushes_all = command.opcode() == io::FLUSH && command.namespace() == ALL_NAMESPACES;
     if command.namespace() != NAMESPACE && !flushes_all {
         return Err(Status::INVALID_NAMESPACE);
@@ -122,7 +167,7 @@ pub(super) fn start(queue: &Rc<Queue>, disk: &Disk, token: Token) {
         _ => 0,
     };
     queue.busy(token, 1);
-    disk.device.submit(Request { offset, op }, queue.completion(token));
+    disk.device().submit(Request { offset, op }, queue.completion(token));
 }
 
 /// Goes on with a command whose data has come.
@@ -140,7 +185,7 @@ fn with_data(
     token: Token,
     (work, data): (Work, braid_shard::BufMut),
 ) {
-    let device = &disk.device;
+    let device = disk.device();
     match work {
         Work::Write { offset, fua } => {
             queue.busy(token, 1);
@@ -153,17 +198,11 @@ fn with_data(
             device.submit(Request::read(offset, found), queue.completion(token));
         }
         Work::Discard { ranges: count } => {
-            let info = device.info();
-            let block = u64::from(info.logical_block.max(1));
-            let requests = ranges(&data, count).ok_or(Status::INVALID_FIELD).and_then(|ranges| {
-                let covered = ranges.iter().filter(|range| range.blocks > 0);
-                let request = |range: &crate::protocol::Range| {
-                    let len = u64::from(range.blocks) * block;
-                    let offset = offset_of(info, range.start, len)?;
-                    Ok(Request { offset, op: Op::Discard { len } })
-                };
-                covered.map(request).collect::<Result<Vec<Request>, Status>>()
-            });
+            let requests = match discards(disk, &data, count) {
+                Err(Status::LBA_OUT_OF_RANGE) if disk.has_grown() => discards(disk, &data, count),
+                requests => requests,
+            };
+            let device = disk.device();
             match requests {
                 Err(status) => queue.answer(token, Answer::Device(Err(status), BufMuts::new())),
                 Ok(requests) if requests.is_empty() => {
@@ -180,4 +219,19 @@ fn with_data(
         }
         _ => queue.answer(token, Answer::Device(Ok(()), BufMuts::new())),
     }
+}
+
+/// A request for each range.
+fn discards(disk: &Disk, data: &[u8], count: usize) -> Result<Vec<Request>, Status> {
+    let device = disk.device();
+    let info = device.info();
+    let block = u64::from(info.logical_block.max(1));
+    let ranges = ranges(data, count).ok_or(Status::INVALID_FIELD)?;
+    let covered = ranges.iter().filter(|range| range.blocks > 0);
+    let request = |range: &Range| {
+        let len = u64::from(range.blocks) * block;
+        let offset = offset_of(info, range.start, len)?;
+        Ok(Request { offset, op: Op::Discard { len } })
+    };
+    covered.map(request).collect()
 }
