@@ -658,6 +658,8 @@ mod tests {
             "braid serve a --nvme 4420",
             "braid serve a --nvme tcp:127.0.0.1:4420 --nvme-allow host",
             "braid serve a --nbd unix:/s --nvme-connections 3",
+            "braid serve a --nvme tcp:127.0.0.1:4420 --nvme-secret nqn.2026-01.org.example:a",
+            "braid serve a --nvme tcp:127.0.0.1:4420 --nvme-controller-secret nqn.2026-01.org.example:a=f",
             "braid serve a --nbd unix:/s --vhost-user-mode 660",
             "braid serve a --ublk=x=y",
             "braid serve a --nbd unix:/s --ublk-memory 64M",

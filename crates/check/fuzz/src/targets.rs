@@ -48,6 +48,7 @@ pub const ALL: &[&Target] = &[
     &nbd::CLIENT_HANDSHAKE,
     &nbd::REPLIES,
     &nvme::PDUS,
+    &nvme::AUTHENTICATION,
     &vhost::MESSAGES,
     &vhost::MEMORY,
     &vhost::RING,

@@ -155,6 +155,26 @@ ended TERM
 braid examine m0 m1 m2 m3 | grep -c 'State : clean'
 "#;
 
+/// Secrets: none, a wrong one and a controller with a wrong one are refused; the right ones of both sides are not.
+const SECRETS: &str = r#"
+umask 077
+nvme gen-dhchap-key -m 1 -n $HOST > host.secret
+nvme gen-dhchap-key -m 3 -l 64 -n $(cat subsystem) > ours.secret
+nvme gen-dhchap-key -m 2 -l 48 -n $HOST > other.secret
+serve --nvme-secret $HOST=host.secret --nvme-controller-secret $HOST=ours.secret
+subsystem | grep -qFx $(cat subsystem) && echo "discovery: without a secret"
+refused() { grep -c "NVMe host is refused" serve.out || true; }
+! connect 2> said && [ $(refused) = 1 ] && echo "no secret: refused"
+! connect -S "$(cat other.secret)" 2> said && [ $(refused) = 2 ] && echo "wrong secret: refused"
+! connect -S "$(cat host.secret)" -C "$(cat other.secret)" 2> said && [ $(refused) = 3 ] && echo "wrong controller: refused"
+connect -S "$(cat host.secret)"
+nvme disconnect -n $(cat subsystem)
+connect -S "$(cat host.secret)" -C "$(cat ours.secret)"
+[ $(refused) = 3 ] && dd if=$DISK of=/dev/null bs=1M count=4 iflag=direct status=none && echo "right secrets: let in"
+nvme disconnect -n $(cat subsystem)
+ended TERM
+"#;
+
 #[test]
 fn linux_finds_an_array_uses_it_and_waits_for_servers_that_are_killed() {
     let mut guest = Guest::boot();
@@ -175,4 +195,12 @@ fn linux_finds_an_array_uses_it_and_waits_for_servers_that_are_killed() {
     guest.run(FILES, &[&files[..], &ends].concat());
     let rounds = ["round 1: fio waits", "round 2: fio waits"];
     guest.run(KILLS, &[&rounds[..], &["fio: verified", "kernel: no errors"]].concat());
+    let secrets = [
+        "discovery: without a secret",
+        "no secret: refused",
+        "wrong secret: refused",
+        "wrong controller: refused",
+        "right secrets: let in",
+    ];
+    guest.run(SECRETS, &secrets);
 }

@@ -8,4 +8,6 @@ pub mod protocol;
 mod serve;
 
 pub use address::{Address, AddressError};
-pub use serve::{Limits, ListenError, MEMORY_MIN, REQUEST_BYTES_MAX, ServeError, Server};
+pub use serve::{
+    HostSecrets, Limits, ListenError, MEMORY_MIN, REQUEST_BYTES_MAX, ServeError, Server,
+};

@@ -3,6 +3,7 @@
 // Helpers of the tests: unwrapping says that one has failed.
 #![allow(clippy::unwrap_used)]
 
+mod authentication;
 mod host;
 mod refusals;
 mod transport;

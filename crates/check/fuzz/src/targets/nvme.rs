@@ -1,10 +1,12 @@
 //! NVMe over TCP, what a host sends: a byte that says how the stream is cut, then the stream.
 //!
 //! A stream is decoded twice, whole and in pieces: what it means must not depend on where it was cut. What follows a command
-//! in its capsule is read as what that command has there: names of a Connect, ranges of a Dataset Management.
+//! in its capsule is read as what that command has there: names of a Connect, ranges of a Dataset Management. Messages of
+//! an authentication, which is the data of commands too, have a parser of their own.
 
 use super::target::{PLAIN, Target, Verdict, head, must};
 use crate::mutate::{Field, le};
+use braid_nvme::protocol::authentication::Message;
 use braid_nvme::protocol::{
     Command, ConnectData, Crc32c, DIGEST_BYTES, Decoder, Direction, Encoder, Event, Fabrics,
     INITIALIZE_BYTES, MAX_IN_CAPSULE, Payload, Sgl, io, ranges,
@@ -19,6 +21,38 @@ pub const PDUS: Target = Target {
     run: both_ways,
     ..PLAIN
 };
+
+/// The messages of an authentication.
+pub const AUTHENTICATION: Target = Target {
+    name: "nvme-authentication",
+    what: "NVMe: messages of DH-HMAC-CHAP, either way",
+    fields: &[
+        le(0, 1),
+        le(1, 1),
+        le(4, 2),
+        le(6, 1),
+        le(7, 1),
+        le(8, 1),
+        le(9, 1),
+        le(10, 2),
+        le(10, 1),
+        le(11, 1),
+        le(12, 4),
+        le(12, 1),
+        le(42, 1),
+    ],
+    run: authentication,
+    ..PLAIN
+};
+
+fn authentication(input: &[u8]) -> Result<Verdict, String> {
+    let Ok(message) = Message::decode(input) else { return Ok(Verdict::Refused) };
+    let bytes = message.encode();
+    // At most a hash, a challenge, and what is before them.
+    must(bytes.len() <= 16 + 2 * 255, "a message is not too long")?;
+    must(Message::decode(&bytes) == Ok(message), "a message survives the wire")?;
+    Ok(Verdict::Accepted)
+}
 
 /// Bytes before the first PDU.
 const CUT: usize = 1;

@@ -8,6 +8,7 @@
 //! It knows no sockets, devices, controllers or clocks. Invariant: memory held by a decoder is bounded by a constant
 //! whatever the peer sends, and a stream means the same however it is cut.
 
+pub mod authentication;
 mod command;
 mod completion;
 mod connect;
@@ -19,6 +20,7 @@ pub mod identify;
 pub mod log;
 mod nqn;
 mod pdu;
+mod secret;
 
 pub use command::{
     COMMAND_BYTES, Command, Direction, Fabrics, Range, Sgl, admin, feature, io, ranges,
@@ -33,6 +35,7 @@ pub use pdu::{
     DIGEST_BYTES, FatalError, INITIALIZE_BYTES, Initialize, InitializeAnswer, MAX_IN_CAPSULE,
     PduType,
 };
+pub use secret::{Hash, Prover, Secret, SecretError, Statement};
 
 #[cfg(test)]
 mod tests;

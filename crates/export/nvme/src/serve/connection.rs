@@ -4,7 +4,8 @@
 //! that a device was given is waited for.
 
 use super::admin::Admin;
-use super::controller::Joined;
+use super::authentication::Authentication;
+use super::controller::{Controller, Joined};
 use super::execute::{self, Disk};
 use super::limits::REQUEST_BYTES_MAX;
 use super::queue::{Answer, Queue, Token};
@@ -12,6 +13,7 @@ use super::subsystems::{RefusedHost, Subsystems};
 use super::watch::watch;
 use super::work::Work;
 use super::writer::{Whose, Writer};
+use crate::protocol::authentication::SECURITY_PROTOCOL;
 use crate::protocol::identify::QUEUE_ENTRIES;
 use crate::protocol::{
     Command, ConnectData, Crc32c, DIGEST_BYTES, Decoder, Direction, Encoder, Event, Fabrics,
@@ -36,6 +38,10 @@ use std::task::Poll;
 const CONNECT_NANOS_MAX: u64 = 30_000_000_000;
 /// Bytes of the PDU that comes before a payload, at most, where alignment is not asked for.
 const HEAD_BYTES: usize = 72 + DIGEST_BYTES;
+/// Connect: the host must authenticate itself now.
+const AUTHENTICATION_WANTED: u32 = 1 << 17;
+/// Bytes of the largest message of an authentication, in either direction.
+const AUTHENTICATION_BYTES_MAX: u32 = 64 << 10;
 /// Connect: the host does not want to know the head of the submission queue.
 const WITHOUT_FLOW: u8 = 1 << 2;
 
@@ -59,7 +65,7 @@ pub(super) enum ConnectionError {
 /// What a connection has become.
 enum Role {
     /// Nothing yet, until the clock ends it.
-    Fresh(#[allow(dead_code)] Clock),
+    Fresh(Clock),
     Admin(Rc<Admin>),
     Io(Rc<Disk>, #[allow(dead_code)] Joined),
 }
@@ -71,6 +77,8 @@ struct Reader<'a> {
     decoder: Decoder,
     queue: Rc<Queue>,
     role: Role,
+    /// What the host must prove or has proved, and the clock until then.
+    proof: Option<(Authentication, Option<Clock>)>,
     controller: Rc<Whose>,
     connected: &'a Connected,
     subsystems: Arc<Subsystems>,
@@ -108,9 +116,22 @@ pub(super) async fn serve(
     };
     shard.spawn(writer.run());
     let role = Role::Fresh(clock);
-    let mut reader =
-        Reader { shard, stream, receiver, decoder, queue, role, controller, connected, subsystems };
+    let mut reader = Reader {
+        shard,
+        stream,
+        receiver,
+        decoder,
+        queue,
+        role,
+        proof: None,
+        controller,
+        connected,
+        subsystems,
+    };
     let result = reader.run().await;
+    if let Some((proof, _)) = &mut reader.proof {
+        proof.ended();
+    }
     if let Err(ConnectionError::Violation(violation)) = &result {
         let mut words = Vec::new();
         Encoder::terminate(violation, &mut words);
@@ -179,7 +200,7 @@ impl Clock {
             .await;
             if let (true, Some(stream)) = (late, stream.upgrade()) {
                 tracing::warn!(
-                    "NVMe host did not connect to a subsystem in 30 s: disconnecting it"
+                    "NVMe host did not connect to a subsystem, or prove its name, in 30 s: disconnecting it"
                 );
                 stream.shutdown();
             }
@@ -248,7 +269,7 @@ impl Reader<'_> {
         Ok(Crc32c::of(data) != u32::from_le_bytes(digest))
     }
 
-    /// False when the server stops.
+    /// False when the connection is to end.
     async fn command(
         &mut self,
         command: Command,
@@ -272,6 +293,12 @@ impl Reader<'_> {
         match &self.role {
             _ if !fits => self.refuse(token, Status::INVALID_SGL_LENGTH),
             Role::Fresh(_) => self.connect(token, &command)?,
+            _ if self.proof.is_some() && is_authentication(&command) => {
+                return Ok(self.authenticate(token, &command));
+            }
+            _ if self.proof.as_ref().is_some_and(|(proof, _)| !proof.has_passed()) => {
+                self.refuse(token, Status::AUTHENTICATION_REQUIRED);
+            }
             Role::Admin(_) => match Admin::bytes_of(&command) {
                 Ok(bytes) => {
                     self.queue.plan(token, Work::Admin, bytes);
@@ -315,6 +342,58 @@ impl Reader<'_> {
         }
     }
 
+    /// Goes on with the exchange in which the host proves its name. False when it has failed.
+    fn authenticate(&mut self, token: Token, command: &Command) -> bool {
+        let Some((proof, clock)) = &mut self.proof else { return true };
+        let (bytes, told) = (command_bytes(command), command.dword(11));
+        let protocol = [command.byte(41), command.byte(42), command.byte(43)];
+        self.queue.plan(token, Work::Admin, bytes);
+        let mut goes_on = true;
+        let answer =
+            if protocol != SECURITY_PROTOCOL || told != bytes || bytes > AUTHENTICATION_BYTES_MAX {
+                Err(Status::INVALID_FIELD)
+            } else if command.direction() == Direction::In {
+                match self.queue.take_data(token) {
+                    // Messages are small: they come with their commands.
+                    None => Err(Status::INVALID_SGL_TYPE),
+                    Some((_, true)) => Err(Status::TRANSIENT_TRANSPORT),
+                    Some((message, false)) => {
+                        goes_on = !proof.came(&message);
+                        Ok(Vec::new())
+                    }
+                }
+            } else {
+                proof.asked(bytes as usize).map(|told| {
+                    goes_on = !told.last;
+                    let mut message = told.message;
+                    message.resize(bytes as usize, 0);
+                    message
+                })
+            };
+        if proof.has_passed() {
+            *clock = None;
+        }
+        let (status, data) = match answer {
+            Ok(data) => (Status::SUCCESS, data),
+            Err(status) => (status, Vec::new()),
+        };
+        self.queue.answer(token, Answer::Admin(status, 0, data));
+        goes_on
+    }
+
+    /// Makes the connection a queue of a host that must prove its name first, if it has a secret.
+    fn takes(&mut self, role: Role, controller: &Controller, entries: (u16, bool)) -> u32 {
+        let before = std::mem::replace(&mut self.role, role);
+        self.became_a_queue(entries);
+        let secrets = self.subsystems.limits().secrets.get(&controller.host);
+        // What is offered here is told without a proof.
+        let Some(secrets) = secrets.filter(|_| controller.subject.is_some()) else { return 0 };
+        let clock = if let Role::Fresh(clock) = before { Some(clock) } else { None };
+        let proof = Authentication::new(secrets.clone(), &controller.host, &controller.subsystem);
+        self.proof = Some((proof, clock));
+        AUTHENTICATION_WANTED
+    }
+
     /// Makes the connection a queue.
     fn connect(&mut self, token: Token, command: &Command) -> Result<(), ConnectionError> {
         if command.fabrics() != Some(Fabrics::Connect) {
@@ -333,7 +412,7 @@ impl Reader<'_> {
         &mut self,
         token: Token,
         command: &Command,
-    ) -> Result<Result<u16, RefusedHost>, ConnectionError> {
+    ) -> Result<Result<u32, RefusedHost>, ConnectionError> {
         let wrong = |at| Ok(Err(RefusedHost(Status::CONNECT_INVALID_PARAMETERS, at)));
         let bytes = command_bytes(command);
         self.queue.plan(token, Work::Admin, bytes);
@@ -360,14 +439,13 @@ impl Reader<'_> {
                 Ok(attached) => attached,
                 Err(refused) => return Ok(Err(refused)),
             };
-            let controller = attached.controller.id;
+            let controller = Arc::clone(&attached.controller);
             let keep_alive = (command.dword(12), self.shard.now());
             let admin = Rc::new(Admin::new(attached, &self.subsystems, local, keep_alive));
             let weak = (Rc::downgrade(&self.queue), Rc::downgrade(&admin));
             self.shard.spawn(watch(self.shard.clone(), weak.0, weak.1));
-            self.role = Role::Admin(admin);
-            self.became_a_queue((entries, without_flow));
-            return Ok(Ok(controller));
+            let wanted = self.takes(Role::Admin(admin), &controller, (entries, without_flow));
+            return Ok(Ok(u32::from(controller.id) | wanted));
         }
         let controller = match self.subsystems.find(&data) {
             Ok(controller) => controller,
@@ -382,11 +460,11 @@ impl Reader<'_> {
         let disk = Disk::open(&subject.target, &self.shard)?;
         *self.queue.figures.borrow_mut() = Arc::clone(&joined.figures);
         *self.controller.borrow_mut() = Some((Arc::clone(&joined.controller), id));
-        self.role = Role::Io(Rc::new(disk), joined);
-        self.became_a_queue((entries, without_flow));
+        let role = Role::Io(Rc::new(disk), joined);
+        let wanted = self.takes(role, &controller, (entries, without_flow));
         let held = Rc::clone(&self.queue) as Rc<dyn Hold>;
         Connections::enter(&self.shard, self.connected.register(), &held);
-        Ok(Ok(controller.id))
+        Ok(Ok(u32::from(controller.id) | wanted))
     }
 
     fn became_a_queue(&self, (entries, without_flow): (u16, bool)) {
@@ -399,6 +477,11 @@ impl Reader<'_> {
             }
         });
     }
+}
+
+/// A message of an authentication, or a request for one.
+fn is_authentication(command: &Command) -> bool {
+    matches!(command.fabrics(), Some(Fabrics::AuthSend | Fabrics::AuthReceive))
 }
 
 /// The bytes of data that a command tells, whatever the way.

@@ -1,6 +1,8 @@
-//! The limits that all hosts of a server share, and who may connect.
+//! The limits that all hosts of a server share, who may connect, and what they must prove.
 
+use crate::protocol::Secret;
 use crate::protocol::identify::{PAGE_BYTES, TRANSFER_SHIFT};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Bytes below which a budget has no room for large requests beside the reserves.
@@ -23,8 +25,20 @@ pub struct Limits {
     pub patience: Duration,
     /// Permissions of unix sockets.
     pub socket_mode: u32,
-    /// The names (NQN) of the hosts that may connect; any host may when there is none.
+    /// The names (NQN) of hosts that may connect, beside those that have secrets; any host may when there is neither.
     pub hosts: Vec<String>,
+    /// Secrets by which hosts prove that they have their names. They need them for every connection to an array; what is
+    /// offered here is told without.
+    pub secrets: BTreeMap<String, HostSecrets>,
+}
+
+/// The secrets of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostSecrets {
+    /// The host proves itself with it.
+    pub host: Secret,
+    /// We prove ourselves with it, to a host that asks.
+    pub controller: Option<Secret>,
 }
 
 impl Default for Limits {
@@ -35,6 +49,7 @@ impl Default for Limits {
             patience: Duration::from_secs(10),
             socket_mode: 0o600,
             hosts: Vec::new(),
+            secrets: BTreeMap::new(),
         }
     }
 }
@@ -48,6 +63,7 @@ impl Limits {
 
     /// A host of that name may connect.
     pub(super) fn admits(&self, host: &str) -> bool {
-        self.hosts.is_empty() || self.hosts.iter().any(|known| known == host)
+        let everybody = self.hosts.is_empty() && self.secrets.is_empty();
+        everybody || self.secrets.contains_key(host) || self.hosts.iter().any(|known| known == host)
     }
 }

@@ -15,6 +15,7 @@
 //! socket, file or task is left.
 
 mod admin;
+mod authentication;
 mod connection;
 mod controller;
 mod execute;
@@ -27,6 +28,6 @@ mod watch;
 mod work;
 mod writer;
 
-pub use limits::{Limits, MEMORY_MIN, REQUEST_BYTES_MAX};
+pub use limits::{HostSecrets, Limits, MEMORY_MIN, REQUEST_BYTES_MAX};
 pub use listener::ListenError;
 pub use server::{ServeError, Server};

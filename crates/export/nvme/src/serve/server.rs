@@ -120,7 +120,8 @@ impl Server {
         if limits.memory < MEMORY_MIN {
             return Err(ServeError::Memory { memory: limits.memory });
         }
-        limits.hosts.iter().try_for_each(|host| check_nqn(host))?;
+        let mut hosts = limits.hosts.iter().chain(limits.secrets.keys());
+        hosts.try_for_each(|host| check_nqn(host))?;
         let subsystems = Arc::new(Subsystems::new(limits));
         targets.into_iter().try_for_each(|target| offer(&subsystems, target))?;
         Ok(subsystems)

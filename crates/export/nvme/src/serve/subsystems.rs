@@ -167,7 +167,7 @@ impl Subsystems {
     ) -> Result<Attached, RefusedHost> {
         let ConnectData { host_id, controller, subsystem, host } = data;
         if !self.limits.admits(&host) {
-            tracing::warn!(%host, "NVMe host is not on the list of hosts (--nvme-allow): refused");
+            tracing::warn!(%host, "NVMe host is not on the list of hosts (--nvme-allow, --nvme-secret): refused");
             return Err(RefusedHost(Status::CONNECT_INVALID_HOST, 0));
         }
         if controller != ANY_CONTROLLER {

@@ -59,7 +59,7 @@ pub(super) fn open(
         doors.push(Arc::new(vhost));
     }
     if !options.nvme.nvme.is_empty() {
-        let limits = options.nvme.limits();
+        let limits = options.nvme.limits()?;
         let nvme = Nvme::start(&limits, shards, &options.nvme.nvme, targets.clone())?;
         doors.push(Arc::new(nvme));
     }
