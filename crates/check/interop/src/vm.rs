@@ -75,7 +75,7 @@ impl Vm {
             .arg(format!("{KERNEL}/boot/vmlinuz-{version}"))
             .arg("-initrd")
             .arg(initrd)
-            .args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off"])
+            .args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check"])
             .stdin(Stdio::null())
             .stdout(console.try_clone()?)
             .stderr(console);
