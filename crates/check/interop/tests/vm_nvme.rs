@@ -50,7 +50,7 @@ connect() {
   fabrics connect -n $(cat subsystem) -i 2 -k 5 -c 1 -l 600 "$@" || return
   await "the disk" disk
 }
-no_errors() { ! dmesg | grep -iE "I/O error|buffer i/o|EXT4-fs (error|warning)|Oops|BUG:" && echo "kernel: no errors"; }
+no_errors() { ! dmesg | grep -iE "I/O error|buffer i/o|EXT4-fs (error|warning)|Oops:|BUG:" && echo "kernel: no errors"; }
 "#;
 
 /// A guest with the initiator, and four members of 24 MiB.

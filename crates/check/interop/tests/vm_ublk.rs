@@ -36,7 +36,7 @@ ended() { # SIGNAL
   kill -$1 $pid
   await "the server has ended" gone $pid
 }
-no_errors() { ! dmesg | grep -iE "I/O error|buffer i/o|EXT4-fs (error|warning)|Oops|BUG:" && echo "kernel: no errors"; }
+no_errors() { ! dmesg | grep -iE "I/O error|buffer i/o|EXT4-fs (error|warning)|Oops:|BUG:" && echo "kernel: no errors"; }
 "#;
 
 /// A guest with the driver, and four members of 24 MiB.
