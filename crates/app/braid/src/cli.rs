@@ -156,11 +156,15 @@ pub struct Create {
 )]
 pub struct Serve {
     /// The members of one or more arrays.
-    #[arg(required = true, value_name = "MEMBER")]
+    #[arg(required_unless_present = "take_over", value_name = "MEMBER")]
     pub members: Vec<String>,
     /// Where NBD clients connect: unix:PATH or tcp:ADDR:PORT, or systemd for the sockets that a service manager passes
     /// (LISTEN_FDS). May be given several times.
-    #[arg(long, required_unless_present_any = ["vhost_user", "ublk", "nvme", "fuse"], value_name = "ADDRESS")]
+    #[arg(
+        long,
+        required_unless_present_any = ["vhost_user", "ublk", "nvme", "fuse", "take_over"],
+        value_name = "ADDRESS"
+    )]
     pub nbd: Vec<nbd::NbdPlace>,
     #[command(flatten)]
     pub nbd_limits: nbd::NbdLimits,
@@ -174,6 +178,11 @@ pub struct Serve {
     /// of an array as /sys/block/mdN/md has, and DIR/NAME/data is the array as a file.
     #[arg(long, value_name = "DIR")]
     pub fuse: Option<PathBuf>,
+    /// Take over from the server that runs at the control socket, without an error for its clients: for an upgrade, or to
+    /// change an option. Clients wait for less than a second; those of NBD stay connected. Without MEMBER the
+    /// arguments of that server hold, and what is given here is added. When this server does not come up, the other goes on.
+    #[arg(long, conflicts_with = "create")]
+    pub take_over: bool,
     /// Number of threads that carry out requests [default: one for each core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub shards: Option<u16>,
@@ -234,6 +243,15 @@ pub struct Serve {
 }
 
 impl Serve {
+    /// Something says where clients connect.
+    pub fn has_door(&self) -> bool {
+        let others = !self.ublk.places().is_empty() || self.fuse.is_some();
+        !self.nbd.is_empty()
+            || !self.vhost.vhost_user.is_empty()
+            || !self.nvme.nvme.is_empty()
+            || others
+    }
+
     /// The settings of the command line.
     pub fn asked(&self) -> Vec<Assignment> {
         let group = self

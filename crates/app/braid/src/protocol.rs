@@ -28,6 +28,7 @@ use braid_layout::Level;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use volume::{VolumeAnswer, VolumeRequest};
 
 /// The longest line that either side reads, in bytes.
@@ -107,6 +108,8 @@ pub enum Request {
     Stat { array: Option<String> },
     /// Stop an array; without a name all of them. `force`: also while clients use them.
     Stop { array: Option<String>, force: bool },
+    /// Let another process have everything, which waits at this socket to be told more.
+    TakeOver { at: PathBuf },
     /// Something about volumes.
     Volume { request: Box<VolumeRequest> },
 }

@@ -33,7 +33,8 @@ macro_rules! conformance {
                 a_flush_covers_zeroes;
             lifecycle: clients_are_listed_with_what_they_did, a_drain_answers_what_was_taken,
                 a_target_that_is_withdrawn_loses_its_clients, a_target_in_use_is_not_taken_away,
-                a_successor_gets_new_clients_and_old_ones_stay, a_stop_leaves_nothing_behind;
+                a_successor_gets_new_clients_and_old_ones_stay,
+                a_successor_goes_on_with_clients_where_it_can, a_stop_leaves_nothing_behind;
             abuse: a_client_that_vanishes_with_requests_under_way_harms_nobody,
                 garbage_ends_that_client_only, silence_costs_nobody_anything,
                 hundreds_of_clients_are_served, too_many_clients_are_turned_away;

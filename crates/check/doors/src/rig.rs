@@ -43,6 +43,11 @@ pub trait Adapter: Sync {
 
     /// True if a request that the target cannot take has an error of its own, so that it differs from one of the device.
     fn tells_refusals(&self) -> bool;
+
+    /// True if its connected clients can go to a successor.
+    fn passes_clients(&self) -> bool {
+        false
+    }
 }
 
 /// See the module's documentation.

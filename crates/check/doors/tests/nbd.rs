@@ -81,6 +81,10 @@ impl Adapter for Nbd {
     fn tells_refusals(&self) -> bool {
         true
     }
+
+    fn passes_clients(&self) -> bool {
+        true
+    }
 }
 
 struct Plain {

@@ -20,6 +20,12 @@ pub trait Hold {
 
     /// Takes no further request, also of those that wait.
     fn stop(&self);
+
+    /// Takes no further request, and ends in such a way that a successor can go on with its client. False when it cannot:
+    /// then it does nothing.
+    fn leave(&self) -> bool {
+        false
+    }
 }
 
 /// See the module's documentation.
@@ -79,6 +85,23 @@ impl Connections {
         };
         // A shard that has ended has no connections.
         shards.iter().map(|remote| hold(remote).unwrap_or(0)).sum()
+    }
+
+    /// Has those of a door on all shards that can be gone on with by a successor end, and waits for that, at most for `limit`.
+    /// Must not be called on a shard's thread.
+    pub fn leave_all(shards: &[Remote], register: &Register, limit: Duration) {
+        let (door, end) = (register.id(), Instant::now() + limit);
+        let leaving = |remote: &Remote| {
+            remote.call(move |shard| {
+                Connections::of(shard, door).iter().filter(|connection| connection.leave()).count()
+            })
+        };
+        while shards.iter().map(|remote| leaving(remote).unwrap_or(0)).sum::<usize>() > 0 {
+            if Instant::now() >= end {
+                return;
+            }
+            std::thread::sleep(DRAIN_PAUSE);
+        }
     }
 
     /// Has those of a door on all shards take no further request. Must not be called on a shard's thread.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a target is offered by each door that is for it, or by none.
 
-use crate::{Client, Export, OfferError};
+use crate::{Client, Export, HandOverError, Listening, OfferError, Passed, PassedError};
 use braid_device::Target;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -117,6 +117,42 @@ impl Doors {
     /// Takes requests again after a drain.
     pub fn resume(&self) {
         self.doors.iter().for_each(|door| door.resume());
+    }
+
+    /// Gives the listening sockets of all doors to a successor, each after the name of its protocol.
+    ///
+    /// # Errors
+    /// The first door's that cannot; those before it have none any more.
+    pub fn hand_over(&self) -> Result<Vec<(&'static str, Listening)>, HandOverError> {
+        let mut all = Vec::new();
+        for door in self.doors.iter() {
+            all.extend(door.hand_over()?.into_iter().map(|one| (door.protocol(), one)));
+        }
+        Ok(all)
+    }
+
+    /// Gives the clients of all doors that can go on there to a successor, each after the name of its protocol.
+    #[must_use]
+    pub fn pass_clients(&self) -> Vec<(&'static str, Passed)> {
+        let of = |door: &Arc<dyn Export>| {
+            let protocol = door.protocol();
+            door.pass_clients()
+                .into_iter()
+                .map(move |client| (protocol, client))
+                .collect::<Vec<_>>()
+        };
+        self.doors.iter().flat_map(of).collect()
+    }
+
+    /// Goes on with a client of another server.
+    ///
+    /// # Errors
+    /// No door of that protocol, or one that cannot; the client is disconnected.
+    pub fn take_client(&self, protocol: &str, client: Passed) -> Result<(), PassedError> {
+        match self.doors.iter().find(|door| door.protocol() == protocol) {
+            Some(door) => door.take_client(client),
+            None => Err(PassedError::NoDoor),
+        }
     }
 
     /// Stops all doors.

@@ -41,6 +41,39 @@ pub struct Listening {
     pub socket: OwnedFd,
 }
 
+/// A connected client that goes from one server to its successor.
+#[derive(Debug)]
+pub struct Passed {
+    /// The name of the target that it uses.
+    pub target: String,
+    /// What the successor's door has to know of it, in a form of the door's own.
+    pub state: Vec<u8>,
+    /// Its socket.
+    pub socket: OwnedFd,
+}
+
+/// Why a client could not be gone on with.
+#[derive(Debug, thiserror::Error)]
+pub enum PassedError {
+    /// The door does not go on with clients of others.
+    #[error("{0} clients cannot be taken over")]
+    Protocol(&'static str),
+    /// The state is none of this door's.
+    #[error(
+        "what is said of a client is not understood: {0}; take over from a braid of the same version"
+    )]
+    State(&'static str),
+    /// A descriptor could not be duplicated.
+    #[error("keeping the socket of a client: {0}; raise the limit on open files (ulimit -n)")]
+    Descriptor(#[from] io::Error),
+    /// There is no door of that protocol.
+    #[error("there is no door for it any more")]
+    NoDoor,
+    /// There are as many clients as there may be.
+    #[error("there are too many clients")]
+    TooMany,
+}
+
 /// The resources that the clients of a door may use together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -103,6 +136,21 @@ pub trait Export: Send + Sync {
     /// # Errors
     /// When a descriptor cannot be duplicated; nothing was changed then.
     fn hand_over(&self) -> Result<Vec<Listening>, HandOverError>;
+
+    /// Gives clients that are connected to a successor, as soon as what was taken of them has been answered: after
+    /// [`drain`](Export::drain) that is at once. Clients that cannot go stay connected here.
+    fn pass_clients(&self) -> Vec<Passed> {
+        Vec::new()
+    }
+
+    /// Goes on with a client that another server has [passed](Export::pass_clients).
+    ///
+    /// # Errors
+    /// A client of another protocol, a state that is not understood, too many clients. The client is disconnected then.
+    fn take_client(&self, client: Passed) -> Result<(), PassedError> {
+        drop(client);
+        Err(PassedError::Protocol(self.protocol()))
+    }
 
     /// Stops listening, disconnects every client, and waits (at most ten seconds) for requests that devices still
     /// have. A second call does nothing.

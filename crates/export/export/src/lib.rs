@@ -34,6 +34,6 @@ pub use allowed::{Allowed, Network, NetworkError};
 pub use client::{CLIENTS, Client, Figures, Traffic};
 pub use connections::{Connections, Hold};
 pub use doors::Doors;
-pub use export::{Export, HandOverError, Limits, Listening, OfferError};
+pub use export::{Export, HandOverError, Limits, Listening, OfferError, Passed, PassedError};
 pub use peer::peer;
 pub use register::{Connected, Listens, Register};

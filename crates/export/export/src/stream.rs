@@ -72,6 +72,16 @@ pub struct Stream {
     incoming: Rc<Slot>,
     outgoing: Rc<Slot>,
     session: RefCell<Option<Session>>,
+    interrupted: Cell<bool>,
+}
+
+/// A payload of which not all has come.
+#[derive(Debug)]
+pub struct Cut {
+    /// The error that ended it.
+    pub error: io::Error,
+    /// The bytes that have come.
+    pub received: BufMut,
 }
 
 impl Stream {
@@ -85,7 +95,18 @@ impl Stream {
             incoming: Slot::new(shard),
             outgoing: Slot::new(shard),
             session: RefCell::new(None),
+            interrupted: Cell::new(false),
         })
+    }
+
+    /// Ends what is being received with `ECANCELED`, and lets nothing be received any more. No byte is lost: what has not been
+    /// received stays in the socket, for whoever has it next.
+    ///
+    /// # Errors
+    /// When the kernel cannot (before Linux 6.0): a receive that waits goes on waiting.
+    pub fn interrupt(&self) -> io::Result<()> {
+        self.interrupted.set(true);
+        self.ring.cancel_on(&self.fd)
     }
 
     /// Ends both directions: what is in flight completes, the peer sees the end.
@@ -178,6 +199,9 @@ impl Stream {
     }
 
     async fn receive_plain(&self, buf: BufMut) -> io::Result<(usize, BufMut)> {
+        if self.interrupted.get() {
+            return Err(rustix::io::Errno::CANCELED.into());
+        }
         let op = RingOp::Receive { fd: Rc::clone(&self.fd), buf };
         match self.incoming.perform(&self.ring, op).await {
             (result, RingOp::Receive { buf, .. }) => Ok((result?, buf)),
@@ -237,6 +261,8 @@ pub struct Receiver {
     window: usize,
     /// Bytes of the head that precedes a payload.
     head_bytes: usize,
+    /// Bytes that came before those of the socket, and how many of them have been taken.
+    before: (Vec<u8>, usize),
 }
 
 impl Receiver {
@@ -252,7 +278,23 @@ impl Receiver {
             end: 0,
             window: RECEIVE_BYTES,
             head_bytes,
+            before: (Vec::new(), 0),
         }
+    }
+
+    /// Puts `bytes` before what is going to be received. Only before the first receive.
+    pub fn begin_with(&mut self, bytes: Vec<u8>) {
+        self.before = (bytes, 0);
+    }
+
+    /// Takes all that has been received and not been taken.
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        // What came before the socket's bytes, then those.
+        for _ in 0..2 {
+            self.take(|input| rest.extend_from_slice(std::mem::take(input)));
+        }
+        rest
     }
 
     /// Begins TLS as its server: from here on what is received and sent are plain bytes, and records pass the socket. What
@@ -275,6 +317,15 @@ impl Receiver {
     /// Shows the bytes that have been received and not taken yet to `take`, which shortens the slice
     /// from the front by the bytes that it has used.
     pub fn take<T>(&mut self, take: impl FnOnce(&mut &[u8]) -> T) -> T {
+        let (before, taken) = &mut self.before;
+        if let Some(mut input) = before.get(*taken..).filter(|input| !input.is_empty()) {
+            let value = take(&mut input);
+            *taken = before.len() - input.len().min(before.len());
+            if *taken == before.len() {
+                self.before = (Vec::new(), 0);
+            }
+            return value;
+        }
         let mut input =
             self.buf.as_deref().and_then(|buf| buf.get(self.at..self.end)).unwrap_or_default();
         let value = take(&mut input);
@@ -306,7 +357,15 @@ impl Receiver {
     ///
     /// # Errors
     /// `UnexpectedEof` when the stream ends before it is full.
-    pub async fn read_into(&mut self, mut into: BufMut) -> io::Result<BufMut> {
+    pub async fn read_into(&mut self, into: BufMut) -> io::Result<BufMut> {
+        self.read_or_cut(into).await.map_err(|cut| cut.error)
+    }
+
+    /// [`read_into`](Receiver::read_into) that keeps what has come.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn read_or_cut(&mut self, mut into: BufMut) -> Result<BufMut, Cut> {
         let mut filled = self.take(|input| {
             let (piece, rest) = input.split_at(into.len().min(input.len()));
             // `piece` is at most as long as `into`.
@@ -319,16 +378,20 @@ impl Receiver {
         }
         while filled < into.len() {
             let rest = into.split_off(filled);
-            let (received, rest) = self.stream.receive(rest).await?;
-            if received == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+            let (received, rest) = match self.stream.receive(rest).await {
+                Ok((0, _)) => {
+                    let error = io::ErrorKind::UnexpectedEof.into();
+                    return Err(Cut { error, received: into });
+                }
+                Ok(received) => received,
+                Err(error) => return Err(Cut { error, received: into }),
+            };
             filled += received;
             // Cut from `into` in this round, so it joins again.
             if into.rejoin(rest).is_err() {
-                return Err(io::Error::other(
-                    "a buffer came back that is not the one received into",
-                ));
+                let error =
+                    io::Error::other("a buffer came back that is not the one received into");
+                return Err(Cut { error, received: into });
             }
         }
         Ok(into)

@@ -18,7 +18,7 @@ use crate::reactor::{Nanos, Reactor};
 use enter::{ENTER_EXT_ARG, ENTER_GETEVENTS, is_transient};
 use io_uring::{opcode, types};
 use queues::{Prepared, Queues};
-use rustix::fd::AsRawFd;
+use rustix::fd::{AsRawFd, OwnedFd};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
@@ -401,6 +401,22 @@ impl Reactor for Ring {
 }
 
 impl Ring {
+    /// Cancels the operations in flight on `fd`: each ends with `ECANCELED`, or as it would have anyway. Blocks for a
+    /// tenth of a second at most; for sockets, where it is at once.
+    ///
+    /// # Errors
+    /// When the kernel cannot (before Linux 6.0); the operations go on then.
+    pub fn cancel_on(&self, fd: &OwnedFd) -> io::Result<()> {
+        // What the kernel does not have yet cannot be cancelled.
+        self.enter(false, None)?;
+        let cancel = types::CancelBuilder::fd(types::Fd(fd.as_raw_fd())).all();
+        let wait = Some(types::Timespec::new().nsec(CANCEL_CALL_NANOS));
+        match self.queues.borrow().submitter().register_sync_cancel(wait, cancel) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Cancels the operations in flight and returns them to their sinks, most with `ECANCELED`. Some are left if the
     /// kernel does not release them within seconds (a file system whose server does not answer). Commands are always
     /// left: they end with the ring, and their sinks are dropped.

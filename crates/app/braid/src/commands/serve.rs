@@ -29,43 +29,115 @@ use crate::on_shard;
 use crate::output;
 use crate::settings::ArraySettings;
 use crate::settings::kept::Kept;
+use crate::take_over::giving::{self, Giving};
+use crate::take_over::taking::{self, Taking};
+use crate::take_over::{Given, successor};
 use crate::wanted::array::Shape;
 use announce::announce;
 use anyhow::{Context, Result, anyhow};
 use braid_array::salvage::Salvage;
 use braid_device::{Opener, Target};
 use braid_shard::mailbox::Remote;
+use braid_shard::threads::Shards;
 use looking::{Looking, Sought};
 use starting::{Begun, How, start_all};
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
 
+/// The time that another process gets to let go of members, and between two looks if it has.
+const LET_GO_WAIT: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The time that requests of clients get to be answered at the end.
 const DRAIN_WAIT: Duration = Duration::from_secs(2);
 
-pub fn run(options: Serve) -> Result<ExitCode> {
+pub fn run(mut options: Serve) -> Result<ExitCode> {
     let (send_end, ends) = mpsc::channel();
     // From here on a signal is an orderly end, also while arrays are being assembled.
     signals::listen(send_end.clone())?;
-    let socket =
-        ControlSocket::bind(&options.control.control.clone().unwrap_or_else(default_path))?;
+    let place = options.control.control.clone().unwrap_or_else(default_path);
+    // Paths need not be text; then this server is not taken over, which `giving` says.
+    let mut arguments = taking::arguments().unwrap_or_default();
+    let mut taking = None;
+    let mut socket = None;
+    if options.take_over {
+        let begun = Taking::begin(&place).context("taking over from the running server")?;
+        (options, arguments) = begun.options(options)?;
+        taking = Some(begun);
+    } else {
+        socket = Some(ControlSocket::bind(&place)?);
+    }
+    let shards = on_shard::start_shards(usize::from(shard_count(options.shards)))?;
+    // The clients' pause begins here.
+    let received = taking.as_mut().map(Taking::receive).transpose();
+    let mut given = received.context("taking over from the running server")?;
+    loop {
+        let socket = match (socket.take(), &given) {
+            (None, Some(given)) => {
+                let socket = given.control.try_clone().context("keeping the control socket")?;
+                ControlSocket::adopt(&place, socket)?
+            }
+            (bound, _) => bound.context("a server has a control socket")?,
+        };
+        let before = (given.take(), taking.take());
+        match serve((&options, &arguments), &shards, socket, before, (&send_end, &ends))? {
+            Outcome::Ended(code) => return Ok(code),
+            Outcome::Given { giving, members } => match giving.finish() {
+                Ok(()) => {
+                    output::note("braid: another process has taken over");
+                    return Ok(ExitCode::SUCCESS);
+                }
+                Err((error, back)) => {
+                    output::note(format!(
+                        "braid: the process that was to take over did not come up, so this one goes on: {error:#}"
+                    ));
+                    options.members = members;
+                    options.create = None;
+                    options.force = false;
+                    given = Some(back);
+                }
+            },
+        }
+    }
+}
+
+/// How serving came to its end.
+enum Outcome {
+    Ended(ExitCode),
+    /// Everything is stopped, and another process may have what these arrays are made of.
+    Given {
+        giving: Giving,
+        members: Vec<String>,
+    },
+}
+
+/// Serves from the start of the arrays to their end; `given` was another server's, and is this one's as soon as `taking` is
+/// done.
+fn serve(
+    (options, arguments): (&Serve, &[String]),
+    shards: &Shards,
+    socket: ControlSocket,
+    (mut given, taking): (Option<Given>, Option<Taking>),
+    (send_end, ends): (&Sender<End>, &Receiver<End>),
+) -> Result<Outcome> {
     let count = shard_count(options.shards);
-    let shards = on_shard::start_shards(usize::from(count))?;
     let home = shards.remotes().first().context("at least one shard was started")?;
     let (memory, kept) = (Memory::default(), Kept::new(options.state.state_dir.as_deref()));
     let scrubs = Arc::new(Scrubs::new(kept.clone()));
     let spares = Arc::new(Spares::default());
     let told = (Arc::clone(&scrubs), Arc::clone(&spares));
-    let how = How::new(&options, kept.clone(), told, (count, memory.for_caches()));
-    let Some(Given { groups, members, troubles }) = given(home, &options, &how)? else {
-        return Ok(ExitCode::from(FAILED));
+    let how = How::new(options, kept.clone(), told, (count, memory.for_caches()));
+    let Some(Found { groups, members, troubles }) =
+        members_of(home, options, &how, given.is_some())?
+    else {
+        return Ok(Outcome::Ended(ExitCode::from(FAILED)));
     };
     if groups.is_empty() || how.strict && !troubles.is_empty() {
         let left =
             if groups.is_empty() { "nothing to serve" } else { "nothing is started (--strict)" };
         output::note(format!("braid: {left}: braid examine MEMBER… shows what is on them"));
-        return Ok(ExitCode::from(FAILED));
+        return Ok(Outcome::Ended(ExitCode::from(FAILED)));
     }
     // All before the first array is started, which writes.
     let starts = how.starts(groups)?;
@@ -92,7 +164,7 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         // What another array is made of is not for clients.
         let free = |target: &Arc<dyn Target>| !below.contains(&target.info().name);
         let targets = running.chain(looked_at).filter(free).collect();
-        doors::open(&options, shards.remotes(), targets, &md_view)
+        doors::open(options, shards.remotes(), targets, &md_view, given.as_mut())
     });
     let around = Around {
         remotes: shards.remotes().to_vec(),
@@ -109,18 +181,34 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         salvaged.clone(),
         doors.as_ref().ok().cloned().unwrap_or_default(),
         around,
-        send_end,
+        send_end.clone(),
         volumes::events,
     );
     let known = Arc::downgrade(&running);
     md_view.answered_by(Box::new(move |request| known.upgrade()?.ask(request)));
+    let is_anothers = taking.is_some();
+    // Until the other process has said that it ends, the sockets are its own.
+    let doors = doors.and_then(|doors| {
+        taking.map(Taking::ready).transpose().context("taking over from the running server")?;
+        Ok(doors)
+    });
+    if is_anothers && doors.is_err() {
+        // Whatever goes wrong here, the sockets go on listening.
+        let _ = (running.doors().hand_over(), socket.door().give());
+    }
     let served = doors.and_then(|doors| {
+        for (protocol, client) in given.into_iter().flat_map(|given| given.clients) {
+            let target = client.target.clone();
+            if let Err(error) = doors.take_client(&protocol, client) {
+                tracing::warn!(%error, %protocol, %target, "a client of the other server is disconnected");
+            }
+        }
         memory_watch::start(&running, memory)?;
         scrub_watch::start(&running)?;
         spare_watch::start(&running)?;
         if options.smart.smart_every > 0 {
             let every = Duration::from_secs(60 * options.smart.smart_every);
-            smart_watch::start(&running, Asking { smartctl: options.smart.smartctl, every })?;
+            smart_watch::start(&running, Asking { smartctl: options.smart.smartctl.clone(), every })?;
         }
         socket.serve(running.handler())?;
         let metrics = options.metrics.metrics.as_ref();
@@ -138,39 +226,86 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         let waiting = starting::named(&members, &waiting);
         let sought = Sought { troubles, waiting, how };
         let looking = Looking::begin(&running, sought)?;
-        let end = ends.recv().context("waiting for the end")?;
+        let end = wait_for_end(&running, &socket, arguments, ends)?;
         let missing = looking.end();
         drop(metrics);
+        if let Ending::Given(giving) = end {
+            let members = running.members_to_serve(&members);
+            doors.stop();
+            return Ok(Over::Given(giving, members));
+        }
         // Clients get the answers to what they have asked for.
         let left = doors.drain(DRAIN_WAIT);
         if left > 0 {
             tracing::warn!(left, "requests of clients are not answered after two seconds");
         }
         doors.stop();
-        Ok((end, missing))
+        Ok(Over::Ended { by_signal: matches!(end, Ending::Signal), missing })
     });
     let left = running.stop_all()?;
     // Where something went wrong before, they are open still.
     running.doors().stop();
     drop(socket);
-    drop(shards);
-    let (end, missing) = served?;
-    if end == End::Signal {
+    let (by_signal, missing) = match served? {
+        Over::Given(giving, members) => return Ok(Outcome::Given { giving, members }),
+        Over::Ended { by_signal, missing } => (by_signal, missing),
+    };
+    if by_signal {
         output::note("braid: stopped by a signal");
     }
     left.lines.iter().for_each(|line| output::note(format!("braid: {line}")));
-    if !left.well {
-        return Ok(ExitCode::from(FAILED));
-    }
-    if missing {
+    let code = if !left.well {
+        ExitCode::from(FAILED)
+    } else if missing {
         output::note("braid: something that was given was missing to the end (exit code 1)");
-        return Ok(ExitCode::from(DEGRADED));
-    }
-    Ok(ExitCode::SUCCESS)
+        ExitCode::from(DEGRADED)
+    } else {
+        ExitCode::SUCCESS
+    };
+    Ok(Outcome::Ended(code))
 }
 
-/// What was given to be served.
-struct Given {
+/// The reason why a server ends.
+enum Ending {
+    Signal,
+    Stopped,
+    Given(Giving),
+}
+
+/// The end of what was served.
+enum Over {
+    Ended { by_signal: bool, missing: bool },
+    Given(Giving, Vec<String>),
+}
+
+/// Waits for an end. What asks for a successor is none when there is none, or when it cannot take over.
+fn wait_for_end(
+    running: &Arc<Running>,
+    socket: &ControlSocket,
+    arguments: &[String],
+    ends: &Receiver<End>,
+) -> Result<Ending> {
+    loop {
+        match ends.recv().context("waiting for the end")? {
+            End::Signal => return Ok(Ending::Signal),
+            End::Stopped => return Ok(Ending::Stopped),
+            End::Renew => {
+                if let Err(error) = successor::start(socket.path()) {
+                    output::note(format!("braid: no new process takes over: {error:#}"));
+                }
+            }
+            End::TakeOver(place) => {
+                match giving::begin(running, &socket.door(), (arguments, &place)) {
+                    Ok(giving) => return Ok(Ending::Given(giving)),
+                    Err(error) => output::note(format!("braid: not taken over: {error:#}")),
+                }
+            }
+        }
+    }
+}
+
+/// What was found to be served.
+struct Found {
     groups: Vec<Group>,
     /// All members, usable or not.
     members: Vec<Member>,
@@ -184,19 +319,19 @@ fn shard_count(asked: Option<u16>) -> u16 {
 
 /// The members of each array, and those that cannot be used, which are named; `None` when they were refused and that has
 /// been said.
-fn given(home: &Remote, options: &Serve, how: &How) -> Result<Option<Given>> {
+fn members_of(home: &Remote, options: &Serve, how: &How, anothers: bool) -> Result<Option<Found>> {
     let Some(name) = &options.create else {
         let (groups, members, troubles) = if options.read_only {
             (read_only::groups(home, &options.members)?, Vec::new(), Vec::new())
         } else {
             let members: Vec<Member> =
                 parse_all(&options.members, false)?.into_iter().flatten().collect();
-            let (groups, troubles) = group(home, &members);
+            let (groups, troubles) = group_in_time(home, &members, anothers);
             (groups, members, troubles)
         };
         starting::say(&troubles, !how.strict && !groups.is_empty());
         if groups.is_empty() {
-            return Ok(Some(Given { groups, members, troubles }));
+            return Ok(Some(Found { groups, members, troubles }));
         }
         let (groups, notes) = layer(home, groups, options.stack)?;
         notes.iter().for_each(|note| output::note(format!("note: {note}")));
@@ -204,7 +339,7 @@ fn given(home: &Remote, options: &Serve, how: &How) -> Result<Option<Given>> {
             Some(uuid) => only(groups, uuid)?,
             None => groups,
         };
-        return Ok(Some(Given { groups, members, troubles }));
+        return Ok(Some(Found { groups, members, troubles }));
     };
     let shape = Shape::from(options.shape.clone());
     let wish = Wish {
@@ -229,5 +364,18 @@ fn given(home: &Remote, options: &Serve, how: &How) -> Result<Option<Given>> {
     let openers: Vec<Arc<dyn Opener>> = plan.openers().into_iter().flatten().collect();
     let created = make(home, plan)?;
     let groups = vec![Group::new(created.uuid, name.to_string(), openers)];
-    Ok(Some(Given { groups, members: Vec::new(), troubles: Vec::new() }))
+    Ok(Some(Found { groups, members: Vec::new(), troubles: Vec::new() }))
+}
+
+/// [`group`]; members that were another process's until now are waited for as long as it may take to end.
+fn group_in_time(home: &Remote, members: &[Member], anothers: bool) -> (Vec<Group>, Vec<Trouble>) {
+    let end = Instant::now() + LET_GO_WAIT;
+    loop {
+        let (groups, troubles) = group(home, members);
+        if troubles.is_empty() || !anothers || Instant::now() >= end {
+            return (groups, troubles);
+        }
+        drop(groups);
+        std::thread::sleep(LOOK_EVERY);
+    }
 }

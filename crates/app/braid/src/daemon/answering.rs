@@ -198,6 +198,10 @@ impl Running {
                 Answer::Stat { stat: Box::new(self.stat(&array)?) }
             }
             Request::Stop { array, force } => self.stop(array.as_deref(), force)?,
+            Request::TakeOver { at } => {
+                self.end(End::TakeOver(at));
+                done("the new process is told the rest".to_string())
+            }
             Request::Volume { request } => self.volume(*request, answer)?,
         })
     }

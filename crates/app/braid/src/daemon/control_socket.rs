@@ -7,7 +7,8 @@
 use crate::protocol::{Answer, LINE_MAX, Request};
 use anyhow::{Context, Result};
 use braid_export::socket_file::{Rights, SocketFile, SocketFileError};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -62,6 +63,17 @@ impl ControlSocket {
         Ok(ControlSocket(Door(Arc::new(Listening { file, listener, closed }))))
     }
 
+    /// Takes over a socket at which another server has listened.
+    ///
+    /// # Errors
+    /// When its file is gone.
+    pub fn adopt(path: &Path, socket: OwnedFd) -> Result<ControlSocket> {
+        let file = SocketFile::adopt(path)
+            .with_context(|| format!("the control socket {} is gone", path.display()))?;
+        let (listener, closed) = (UnixListener::from(socket), AtomicBool::new(false));
+        Ok(ControlSocket(Door(Arc::new(Listening { file, listener, closed }))))
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         self.0.0.file.path()
@@ -106,6 +118,20 @@ impl Drop for ControlSocket {
 }
 
 impl Door {
+    /// Gives the socket to a successor: who connects from now on waits for that one. The file stays.
+    ///
+    /// # Errors
+    /// When the descriptor cannot be duplicated; nothing was changed then.
+    pub fn give(&self) -> io::Result<OwnedFd> {
+        let Listening { file, listener, closed } = &*self.0;
+        let socket = listener.try_clone()?;
+        if !closed.swap(true, Ordering::AcqRel) {
+            // Wakes the thread that accepts; if it cannot be reached it has ended.
+            let _ = UnixStream::connect(file.path());
+        }
+        Ok(socket.into())
+    }
+
     /// Nobody connects any more, and the file is gone: the next server may begin. Those who are connected stay so.
     pub fn close(&self) {
         let Listening { file, listener, closed } = &*self.0;

@@ -67,11 +67,17 @@ pub mod stopping;
 pub mod volumes;
 mod watch;
 
+use std::path::PathBuf;
+
 /// Why the server ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum End {
     /// A signal came.
     Signal,
     /// The last array was stopped by a command, or the last volume unmounted.
     Stopped,
+    /// Another process takes over, which waits at this socket. The server may refuse, and does not end then.
+    TakeOver(PathBuf),
+    /// It is to start a process that takes over.
+    Renew,
 }

@@ -12,11 +12,13 @@ use super::setting::Setter;
 use super::smart::Warnings;
 use super::spares::Spares;
 use crate::hosts::Heartbeat;
+use crate::members::Member;
 use crate::settings::kept::Kept;
 use crate::volumes::{Events, Volumes};
 use anyhow::{Context, Result, bail};
 use braid_array::array::Array;
 use braid_array::salvage::Salvage;
+use braid_array::stacking::PREFIX;
 use braid_array::state::ArrayId;
 use braid_device::Target;
 use braid_export::Doors;
@@ -129,7 +131,7 @@ impl Running {
     }
 
     /// The members of all arrays that run, each after the name of its array.
-    pub(super) fn names_of_members(&self) -> Vec<(String, String)> {
+    pub fn names_of_members(&self) -> Vec<(String, String)> {
         let arrays = self.arrays().clone();
         let of_one = |array: Arc<Array>| {
             // One that has been stopped meanwhile has none.
@@ -138,6 +140,16 @@ impl Running {
             members.into_iter().map(move |member| (name.clone(), member.name))
         };
         arrays.into_iter().flat_map(of_one).collect()
+    }
+
+    /// What another server is to be given: the members of all arrays, and those of `given` that were none of them.
+    pub fn members_to_serve(&self, given: &[Member]) -> Vec<String> {
+        let of_arrays = self.names_of_members().into_iter().map(|(_, member)| member);
+        let mut all: Vec<String> = of_arrays.filter(|name| !name.starts_with(PREFIX)).collect();
+        let others = given.iter().map(|member| &member.name);
+        let missing: Vec<String> = others.filter(|name| !all.contains(name)).cloned().collect();
+        all.extend(missing);
+        all
     }
 
     pub(super) fn stack_turn(&self) -> MutexGuard<'_, ()> {
@@ -198,6 +210,11 @@ impl Running {
             ))
             .into()),
         }
+    }
+
+    /// The names of the volumes that are mounted by this server.
+    pub fn volumes_here(&self) -> Vec<String> {
+        self.volumes.all().iter().map(|hosted| hosted.name.clone()).collect()
     }
 
     /// All shards.

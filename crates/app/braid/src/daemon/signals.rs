@@ -1,4 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP: the first asks for an orderly end, one that comes later ends the process at once.
+//! SIGINT and SIGTERM: the first asks for an orderly end, one that comes later ends the process at once. SIGHUP is the same where a
+//! terminal was closed; without a terminal it asks for a new process that takes over, as daemons are told of an upgrade.
 //!
 //! Signals within two seconds are one: supervisors and `timeout` send theirs to the process and to its group.
 
@@ -38,9 +39,15 @@ fn meaning(first: Option<Instant>, now: Instant) -> Meaning {
 /// When the system refuses a handler or a thread.
 pub fn listen(ends: Sender<End>) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("taking over signals")?;
+    let has_terminal = std::fs::File::open("/dev/tty").is_ok();
     let work = move || {
         let mut first = None;
         for signal in signals.forever() {
+            if signal == SIGHUP && !has_terminal && first.is_none() {
+                // As below.
+                let _ = ends.send(End::Renew);
+                continue;
+            }
             let now = Instant::now();
             match meaning(first, now) {
                 Meaning::End => {

@@ -114,6 +114,45 @@ pub fn a_successor_gets_new_clients_and_old_ones_stay(adapter: &dyn Adapter) {
     assert!(!rig.socket().exists());
 }
 
+/// Clients that are connected notice nothing, requests that wait with them are carried out by the successor; or they stay where
+/// they are.
+pub fn a_successor_goes_on_with_clients_where_it_can(adapter: &dyn Adapter) {
+    let rig = Rig::new(adapter);
+    let (mut idle, mut asking) = (rig.client(), rig.client());
+    idle.fill(0, 512, 1);
+    asking.flush();
+    assert_eq!(rig.door.drain(Duration::from_secs(20)), 0);
+    asking.submit(7, Command::Write { offset: 512, data: vec![2; 32768], fua: false });
+    asking.submit(8, Command::Read { offset: 0, length: 512 });
+    let passed = rig.door.pass_clients();
+    if !adapter.passes_clients() {
+        assert!(passed.is_empty());
+        rig.door.resume();
+        assert!(matches!(asking.answer(Duration::from_secs(20)), Answer::Done(_, Ok(_))));
+        assert_eq!(idle.read(0, 512), vec![1; 512]);
+        return;
+    }
+    assert_eq!(passed.len(), 2);
+    wait_until("no client", || rig.door.clients().is_empty());
+    let sockets = rig.door.hand_over().expect("descriptors");
+    let successor = adapter.adopt(sockets, rig.shards(), rig.target());
+    rig.door.stop();
+    assert_eq!(rig.disk.under_way(), 0);
+    for client in passed {
+        assert_eq!(client.target, "disk");
+        successor.take_client(client).expect("a client of the same door");
+    }
+    let mut answers =
+        vec![asking.answer(Duration::from_secs(20)), asking.answer(Duration::from_secs(20))];
+    answers.sort_by_key(|answer| matches!(answer, Answer::Done(8, _)));
+    let wanted = [Answer::Done(7, Ok(Vec::new())), Answer::Done(8, Ok(vec![1; 512]))];
+    assert_eq!(answers, wanted);
+    assert_eq!(idle.read(512, 32768), vec![2; 32768]);
+    assert_eq!(successor.clients().len(), 2);
+    drop((idle, asking));
+    wait_until("no client", || successor.clients().is_empty());
+}
+
 /// No client, no socket, no task.
 pub fn a_stop_leaves_nothing_behind(adapter: &dyn Adapter) {
     let rig = Rig::new(adapter);

@@ -273,13 +273,38 @@ pub struct RequestDecoder {
     header: Gather<REQUEST_BYTES>,
     /// Bytes of a refused write's payload still to be skipped.
     skip: u32,
+    /// The header of the newest request.
+    newest: [u8; REQUEST_BYTES],
 }
 
 impl RequestDecoder {
     /// A decoder at the first request.
     #[must_use]
     pub fn new(rules: RequestRules) -> Self {
-        Self { rules, header: Gather::new(), skip: 0 }
+        Self { rules, header: Gather::new(), skip: 0, newest: [0; REQUEST_BYTES] }
+    }
+
+    /// A decoder in the middle of a stream, where `skip` bytes of a refused write's payload are to be skipped first.
+    #[must_use]
+    pub fn resume(rules: RequestRules, skip: u32) -> Self {
+        Self { skip, ..Self::new(rules) }
+    }
+
+    /// Where the stream stands: the bytes that are to be skipped, and those of the next header that have come.
+    #[must_use]
+    pub fn position(&self) -> (u32, &[u8]) {
+        (self.skip, self.header.come())
+    }
+
+    /// The newest request is for somebody else to carry out, its payload with it.
+    pub fn forget_newest(&mut self) {
+        self.skip = 0;
+    }
+
+    /// The newest request as it came, without a payload.
+    #[must_use]
+    pub fn newest(&self) -> &[u8] {
+        &self.newest
     }
 
     /// True if the stream stands between two requests: an end of the stream here is a hard
@@ -302,6 +327,7 @@ impl RequestDecoder {
         let Some(header) = self.header.take(input) else {
             return Ok(RequestEvent::NeedMore);
         };
+        self.newest = header;
         let mut fields = Fields(&header);
         let (Some(magic), Some(flags), Some(kind), Some(cookie), Some(offset), Some(length)) =
             (fields.u32(), fields.u16(), fields.u16(), fields.u64(), fields.u64(), fields.u32())

@@ -75,6 +75,11 @@ impl<const N: usize> Gather<N> {
         Some(self.bytes)
     }
 
+    /// The bytes that have arrived while not all have.
+    pub fn come(&self) -> &[u8] {
+        self.bytes.get(..self.have).unwrap_or_default()
+    }
+
     /// True if some but not all bytes have arrived.
     pub fn is_partial(&self) -> bool {
         self.have > 0

@@ -4,6 +4,7 @@
 //! Does not know listeners or other connections. Invariant: whatever a client does ends at most
 //! its own connection, and every request handed to the device is waited for.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,7 +15,7 @@ use std::task::Poll;
 
 use braid_device::{Completion, Device, Op, OpenError, Request as DeviceRequest};
 use braid_export::memory::{self, Account, Way};
-use braid_export::stream::{Outgoing, Receiver, Stream};
+use braid_export::stream::{Cut, Outgoing, Receiver, Stream};
 use braid_export::tls::TlsError;
 use braid_export::unaligned::{Unaligned, is_ragged};
 use braid_export::{Connected, Connections, Hold};
@@ -23,11 +24,12 @@ use braid_shard::sync::{Promise, promise};
 
 use super::limits::TlsMode;
 use super::offer::{Entered, Offer};
+use super::passed::State;
 use super::replies::{Replies, Token};
 use super::visit::Visit;
 use crate::protocol::constants::REQUEST_BYTES;
 use crate::protocol::{
-    Command, ErrorCode, ExportTable, ExportTableError, Negotiated, Refusal, Request,
+    Command, ErrorCode, Export, ExportTable, ExportTableError, Negotiated, Refusal, Request,
     RequestDecoder, RequestEvent, RequestRules, RequestViolation, ServerHandshake,
     ServerHandshakeError, ServerHandshakeStep,
 };
@@ -52,6 +54,10 @@ pub(super) enum ConnectionError {
     Table(#[from] ExportTableError),
     #[error("{0}; the NBD client that asked for it is disconnected")]
     Open(#[from] OpenError),
+    #[error(
+        "a client was taken over with the export {0:?}, which is not offered: it is disconnected"
+    )]
+    NotHere(String),
     #[error("shard {0} has no io_uring, so it cannot serve sockets: start shards with a ring")]
     NoRing(u16),
 }
@@ -72,49 +78,159 @@ pub(super) struct Shared {
 }
 
 /// Serves a connected socket until its client leaves, breaks a rule, what it uses is offered no longer, or the
-/// server stops.
+/// server stops. Gives what a successor has to know when one goes on with the client.
 pub(super) async fn serve(
     shard: Shard,
     fd: OwnedFd,
     connected: &Connected,
     shared: Shared,
     client: &str,
-) -> Result<(), ConnectionError> {
-    let Shared { offer, memory, tls } = shared;
+) -> Result<Option<State>, ConnectionError> {
     let stream = Stream::new(&shard, fd).ok_or(ConnectionError::NoRing(shard.id()))?;
     let stream = Rc::new(stream);
+    let entering = Entering::new(&shard, connected);
     let mut receiver = Receiver::new(&stream, REQUEST_BYTES);
-    let exports = offer.table()?;
+    let exports = shared.offer.table()?;
     let clock = Clock::start(&shard, &stream);
-    let negotiated = shake_hands(&stream, &mut receiver, &exports, &tls).await;
+    let negotiated = shake_hands(&stream, &mut receiver, &exports, &shared.tls).await;
     drop(clock);
+    entering.stays.set(stream.is_secure());
     let negotiated = negotiated.inspect_err(|_| stream.close())?;
-    let Some(negotiated) = negotiated else { return Ok(()) };
-    let Some(export) = exports.get(negotiated.export) else { return Ok(()) };
-    let Some(entered) = offer.enter(&export.name, connected.socket()) else { return Ok(()) };
+    let Some(negotiated) = negotiated else { return Ok(None) };
+    let Some(export) = exports.get(negotiated.export) else { return Ok(None) };
+    let begin = Begin { export, negotiated, skip: 0 };
+    transmit(&shard, (stream, receiver), connected, shared, (begin, client)).await
+}
+
+/// Goes on with a client of another server; as [`serve`] from there on.
+pub(super) async fn go_on(
+    shard: Shard,
+    fd: OwnedFd,
+    connected: &Connected,
+    shared: Shared,
+    (state, client): (State, &str),
+) -> Result<Option<State>, ConnectionError> {
+    let stream = Stream::new(&shard, fd).ok_or(ConnectionError::NoRing(shard.id()))?;
+    let stream = Rc::new(stream);
+    let _entering = Entering::new(&shard, connected);
+    let mut receiver = Receiver::new(&stream, REQUEST_BYTES);
+    receiver.begin_with(state.unread);
+    let exports = shared.offer.table()?;
+    let found = exports.find(&state.export).and_then(|index| exports.get(index));
+    let Some(export) = found else {
+        return Err(ConnectionError::NotHere(state.export));
+    };
+    let begin = Begin { export, negotiated: state.negotiated, skip: state.skip };
+    transmit(&shard, (stream, receiver), connected, shared, (begin, client)).await
+}
+
+/// The beginning of a connection's requests.
+struct Begin<'a> {
+    export: &'a Export,
+    negotiated: Negotiated,
+    skip: u32,
+}
+
+async fn transmit(
+    shard: &Shard,
+    (stream, receiver): (Rc<Stream>, Receiver),
+    connected: &Connected,
+    shared: Shared,
+    (begin, client): (Begin<'_>, &str),
+) -> Result<Option<State>, ConnectionError> {
+    let Begin { export, negotiated, skip } = begin;
+    let Shared { offer, memory, .. } = shared;
+    let Some(entered) = offer.enter(&export.name, connected.socket()) else { return Ok(None) };
     let Entered { target, gate, figures, using: _using } = entered;
-    let _visit = Visit::begin(&shard, client, &export.name, stream.is_secure(), &figures);
-    let device = target.open(&shard)?;
-    let pass = gate.enter(&shard).await;
-    let decoder = RequestDecoder::new(RequestRules::new(export, negotiated));
+    let _visit = Visit::begin(shard, client, &export.name, stream.is_secure(), &figures);
+    let device = target.open(shard)?;
+    let pass = gate.enter(shard).await;
+    let decoder = RequestDecoder::resume(RequestRules::new(export, negotiated), skip);
     let ended = Rc::downgrade(&stream);
-    let account = Account::open(&memory, &shard, move || {
+    let account = Account::open(&memory, shard, move || {
         if let Some(stream) = ended.upgrade() {
             stream.shutdown();
         }
     });
-    let unaligned = Unaligned::new(&shard, &device, &pass);
-    let replies = Replies::new(&shard, negotiated.structured, Rc::clone(&account), pass, figures);
-    let held = Rc::clone(&replies) as Rc<dyn Hold>;
-    Connections::enter(&shard, connected.register(), &held);
+    let unaligned = Unaligned::new(shard, &device, &pass);
+    let replies = Replies::new(shard, negotiated.structured, Rc::clone(&account), pass, figures);
+    let held: Rc<dyn Hold> =
+        Rc::new(Held { replies: Rc::clone(&replies), stream: Rc::clone(&stream) });
+    Connections::enter(shard, connected.register(), &held);
     shard.spawn(Rc::clone(&replies).write(Rc::clone(&stream), Rc::clone(&device)));
+    let shard = shard.clone();
     let mut reader = Reader { shard, receiver, decoder, device, unaligned, replies, account };
     let result = reader.run().await;
     // After a disconnect request all outstanding requests are still answered (`NBD_CMD_DISC`).
     reader.replies.close();
     reader.replies.finished().await;
-    stream.close();
-    result
+    match result {
+        Ok(Ended::Left(unread)) => {
+            let (skip, unread) = reader.left(unread);
+            Ok(Some(State { export: export.name.clone(), negotiated, skip, unread }))
+        }
+        result => {
+            stream.close();
+            result.map(|_| None)
+        }
+    }
+}
+
+/// A connection from its beginning to its end, also while it has no requests: whoever wants all to leave waits for those that
+/// still shake hands.
+struct Entering {
+    /// It does not leave.
+    stays: Cell<bool>,
+}
+
+impl Entering {
+    fn new(shard: &Shard, connected: &Connected) -> Rc<Entering> {
+        let entering = Rc::new(Entering { stays: Cell::new(false) });
+        let held = Rc::clone(&entering) as Rc<dyn Hold>;
+        Connections::enter(shard, connected.register(), &held);
+        entering
+    }
+}
+
+impl Hold for Entering {
+    fn hold(&self, _held: bool) -> u64 {
+        0
+    }
+
+    fn stop(&self) {}
+
+    fn leave(&self) -> bool {
+        !self.stays.get()
+    }
+}
+
+/// The way to hold a connection from outside.
+struct Held {
+    replies: Rc<Replies>,
+    stream: Rc<Stream>,
+}
+
+impl Hold for Held {
+    fn hold(&self, held: bool) -> u64 {
+        self.replies.hold(held)
+    }
+
+    fn stop(&self) {
+        self.replies.stop();
+    }
+
+    fn leave(&self) -> bool {
+        // The keys of TLS stay here.
+        if self.stream.is_secure() {
+            return false;
+        }
+        self.replies.leave();
+        if let Err(error) = self.stream.interrupt() {
+            tracing::warn!(%error, "an NBD client that sends nothing cannot be passed to another server: Linux 6.0 can");
+            return false;
+        }
+        true
+    }
 }
 
 /// Ends a connection whose handshake takes too long; dropping it stops the clock.
@@ -195,35 +311,67 @@ struct Reader {
     account: Rc<Account>,
 }
 
+/// The end of a client's requests.
+enum Ended {
+    /// There will be none any more.
+    Over,
+    /// A successor goes on, with these bytes first.
+    Left(Vec<u8>),
+}
+
 impl Reader {
-    async fn run(&mut self) -> Result<(), ConnectionError> {
+    async fn run(&mut self) -> Result<Ended, ConnectionError> {
         loop {
             match self.receiver.take(|input| self.decoder.step(input))? {
-                RequestEvent::NeedMore => {
-                    if !self.receiver.fill().await.map_err(ConnectionError::Receive)? {
-                        return self.end_of_stream();
-                    }
-                }
+                RequestEvent::NeedMore => match self.receiver.fill().await {
+                    Ok(true) => {}
+                    Ok(false) => return self.end_of_stream(),
+                    Err(_) if self.replies.is_leaving() => return Ok(Ended::Left(Vec::new())),
+                    Err(error) => return Err(ConnectionError::Receive(error)),
+                },
                 RequestEvent::Request(request) => {
                     let ragged = is_ragged(&*self.device, request.offset, request.length.into());
                     let Some(token) = self.replies.admit(request, ragged).await else {
-                        return Ok(());
+                        return Ok(self.not_admitted());
                     };
-                    self.carry_out(request, token).await?;
+                    if let Some(left) = self.carry_out(request, token).await? {
+                        return Ok(left);
+                    }
                 }
                 RequestEvent::Refuse(refusal) => {
                     if !self.refuse(refusal).await {
-                        return Ok(());
+                        return Ok(self.not_admitted());
                     }
                 }
-                RequestEvent::Disconnect => return Ok(()),
+                RequestEvent::Disconnect => return Ok(Ended::Over),
             }
         }
     }
 
-    fn end_of_stream(&self) -> Result<(), ConnectionError> {
+    /// The newest request is the successor's, if there is one.
+    fn not_admitted(&mut self) -> Ended {
+        match self.replies.is_leaving() {
+            true => {
+                let newest = self.decoder.newest().to_vec();
+                self.decoder.forget_newest();
+                Ended::Left(newest)
+            }
+            false => Ended::Over,
+        }
+    }
+
+    /// The bytes that are to be skipped, and those that come before what is still in the socket; `first` before all.
+    fn left(&mut self, first: Vec<u8>) -> (u32, Vec<u8>) {
+        let (skip, come) = self.decoder.position();
+        let mut unread = first;
+        unread.extend_from_slice(come);
+        unread.extend(self.receiver.rest());
+        (skip, unread)
+    }
+
+    fn end_of_stream(&self) -> Result<Ended, ConnectionError> {
         if self.decoder.at_boundary() {
-            return Ok(());
+            return Ok(Ended::Over);
         }
         Err(ConnectionError::Cut(io::ErrorKind::UnexpectedEof.into()))
     }
@@ -238,7 +386,12 @@ impl Reader {
         true
     }
 
-    async fn carry_out(&mut self, request: Request, token: Token) -> Result<(), ConnectionError> {
+    /// Gives the end when a successor goes on with the request.
+    async fn carry_out(
+        &mut self,
+        request: Request,
+        token: Token,
+    ) -> Result<Option<Ended>, ConnectionError> {
         let Request { cookie, offset, length, .. } = request;
         let len = u64::from(length);
         let op = match request.command {
@@ -250,13 +403,20 @@ impl Reader {
                 let done = self.replies.completion(token);
                 let buf = self.shard.pool().get(length as usize);
                 self.account.begin(Way::In, len);
-                let received = self.receiver.read_into(buf).await;
+                let received = self.receiver.read_or_cut(buf).await;
                 self.account.done(Way::In);
-                let buf = received.map_err(ConnectionError::Cut)?;
+                let buf = match received {
+                    Ok(buf) => buf,
+                    Err(Cut { received, .. }) if self.replies.is_leaving() => {
+                        self.replies.abandon(token);
+                        return Ok(Some(Ended::Left([self.decoder.newest(), &received].concat())));
+                    }
+                    Err(Cut { error, .. }) => return Err(ConnectionError::Cut(error)),
+                };
                 let bufs = [buf.freeze()].into_iter().collect();
                 let op = Op::Write { bufs, fua: request.fua() };
                 self.submit(request, token, op, done).await;
-                return Ok(());
+                return Ok(None);
             }
             Command::Flush => Op::Flush,
             Command::Trim => Op::Discard { len },
@@ -265,13 +425,13 @@ impl Reader {
                     let message = "zeroing is no faster than writing here";
                     let code = ErrorCode::NotSupported;
                     self.replies.refuse(token, Refusal { cookie, code, message });
-                    return Ok(());
+                    return Ok(None);
                 }
                 Op::WriteZeroes { len, unmap: !request.no_hole(), fua: request.fua() }
             }
             Command::BlockStatus => {
                 self.replies.all_allocated(token);
-                return Ok(());
+                return Ok(None);
             }
             Command::Cache => {
                 let done = self.replies.completion(token);
@@ -282,12 +442,12 @@ impl Reader {
                         unaligned.prefetch(offset, len, || !replies.takes_requests()).await;
                     done.finish(result, Op::Flush);
                 });
-                return Ok(());
+                return Ok(None);
             }
         };
         let done = self.replies.completion(token);
         self.submit(request, token, op, done).await;
-        Ok(())
+        Ok(None)
     }
 
     async fn submit(&self, request: Request, token: Token, op: Op, done: Completion) {

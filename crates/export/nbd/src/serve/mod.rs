@@ -15,19 +15,22 @@ mod exports;
 mod limits;
 mod listener;
 mod offer;
+mod passed;
 mod read_only;
 mod replies;
 mod visit;
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use braid_device::Target;
-use braid_export::memory::{Memory, Terms};
+use braid_export::memory::{self, Memory, Terms};
 use braid_export::{
-    Acceptor, Client, Connections, Export, HandOverError, Listening, OfferError, Register, peer,
+    Acceptor, Client, Connected, Connections, Export, HandOverError, Listening, OfferError, Passed,
+    PassedError, Register, peer,
 };
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
@@ -40,12 +43,16 @@ pub use limits::{Limits, MEMORY_MIN, TlsMode};
 pub use listener::ListenError;
 use listener::Listener;
 use offer::Offer;
+use passed::State;
 use visit::PROTOCOL;
 
 /// The time that [`Server`] waits at its stop for requests in flight.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 /// The time that a hand-over waits for the acceptors.
 const LISTENERS_WAIT: Duration = Duration::from_secs(1);
+
+/// The time that clients get to be passed to a successor.
+const PASS_WAIT: Duration = Duration::from_millis(250);
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +86,17 @@ pub enum ServeError {
     },
 }
 
+/// Where a server listens.
+#[derive(Debug, Default)]
+pub struct Places<'a> {
+    /// To be bound.
+    pub addresses: &'a [Address],
+    /// Listening already; their files, if any, stay somebody else's: a service manager's.
+    pub sockets: Vec<OwnedFd>,
+    /// Of another server, which has [handed them over](Export::hand_over).
+    pub handed_over: Vec<Listening>,
+}
+
 /// A running server. Dropping it stops it.
 pub struct Server {
     addresses: Vec<Address>,
@@ -88,6 +106,10 @@ pub struct Server {
     offer: Arc<Offer>,
     shards: Vec<Remote>,
     limits: Limits,
+    /// Clients that a successor goes on with.
+    passed: Arc<Mutex<Vec<Passed>>>,
+    /// The shard of the next client that is taken over.
+    turn: AtomicUsize,
     /// Dropped last: what is given back after that comes to nobody.
     memory: Memory,
 }
@@ -119,27 +141,32 @@ impl Server {
         targets: Vec<Arc<dyn Target>>,
         default: Option<&str>,
     ) -> Result<Server, ServeError> {
-        Server::start_at(limits, shards, (addresses, Vec::new()), targets, default)
+        let places = Places { addresses, ..Places::default() };
+        Server::start_at(limits, shards, places, targets, default)
     }
 
-    /// As [`start_within`](Server::start_within), also at `sockets` that listen already and whose files, if any, stay
-    /// somebody else's: a service manager's.
+    /// As [`start_within`](Server::start_within), also at sockets that listen already.
     ///
     /// # Errors
     /// As there; a socket that does not listen, or that no client could be told the address of.
     pub fn start_at(
         limits: &Limits,
         shards: &[Remote],
-        (addresses, sockets): (&[Address], Vec<OwnedFd>),
+        places: Places<'_>,
         targets: Vec<Arc<dyn Target>>,
         default: Option<&str>,
     ) -> Result<Server, ServeError> {
-        Server::check(limits, shards, addresses.is_empty() && sockets.is_empty())?;
-        // Contradictions among the targets are found before a socket is made.
+        let Places { addresses, sockets, handed_over } = places;
+        let nowhere = addresses.is_empty() && sockets.is_empty() && handed_over.is_empty();
+        Server::check(limits, shards, nowhere)?;
+        // Contradictions among the targets are found before a socket is made, and an address that is not to be had before a
+        // socket that is another's still is taken: it would go with its file.
         let offer = Server::offering(limits, shards, targets, default)?;
         let bound = addresses.iter().map(|address| Listener::bind(address, limits));
         let inherited = sockets.into_iter().map(|socket| Listener::inherit(socket, limits));
-        let listeners = inherited.chain(bound).collect::<Result<Vec<_>, ListenError>>()?;
+        let adopted = handed_over.into_iter().map(|socket| Listener::adopt(socket, limits));
+        let listeners =
+            bound.chain(inherited).chain(adopted).collect::<Result<Vec<_>, ListenError>>()?;
         Server::serve(limits, shards, listeners, offer)
     }
 
@@ -205,37 +232,19 @@ impl Server {
             offer,
             shards: shards.to_vec(),
             limits: limits.clone(),
+            passed: Arc::default(),
+            turn: AtomicUsize::new(0),
             memory: Memory::new(&terms(limits), shards),
         };
-        let tls = Arc::new(limits.tls.clone());
         for ((listener, waited_on), home) in ready.into_iter().zip(shards.iter().cycle()) {
-            let (offer, memory) = (Arc::clone(&server.offer), server.memory.shared());
-            let tls = Arc::clone(&tls);
+            let serving = server.serving();
             let acceptor = Acceptor {
                 listener,
                 register: Arc::clone(&server.register),
                 protocol: PROTOCOL,
                 shards: shards.to_vec(),
                 serve: Arc::new(move |shard: &Shard, fd, guard| {
-                    let shared = connection::Shared {
-                        offer: Arc::clone(&offer),
-                        memory: Arc::clone(&memory),
-                        tls: Arc::clone(&tls),
-                    };
-                    // Asked now: of one that has left nothing can be known.
-                    let client = peer(&fd).unwrap_or_else(|| "unknown".into());
-                    let here = shard.clone();
-                    shard.spawn(async move {
-                        match connection::serve(here, fd, &guard, shared, &client).await {
-                            Ok(()) => {}
-                            // Somebody is kept out, or should not be: whoever looks after the server wants to know.
-                            Err(error) if error.is_refusal() => {
-                                tracing::warn!(%error, %client, "NBD client refused");
-                            }
-                            Err(error) => tracing::info!(%error, %client, "NBD connection ended"),
-                        }
-                        drop(guard);
-                    });
+                    serving.spawn(shard, (fd, guard), None)
                 }),
             };
             acceptor.start(home, waited_on);
@@ -255,6 +264,15 @@ impl Server {
         self.register.connections()
     }
 
+    fn serving(&self) -> Serving {
+        Serving {
+            offer: Arc::clone(&self.offer),
+            memory: self.memory.shared(),
+            tls: Arc::new(self.limits.tls.clone()),
+            passed: Arc::clone(&self.passed),
+        }
+    }
+
     fn uri(&self, address: &Address, target: &str) -> String {
         match self.limits.tls {
             TlsMode::Require(_) => address.secure_uri(target),
@@ -265,6 +283,58 @@ impl Server {
     fn listening(&self) -> MutexGuard<'_, Vec<(Address, OwnedFd)>> {
         // Every change of the list is a single call, so a panic elsewhere leaves it whole.
         self.listening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What connections are served with.
+struct Serving {
+    offer: Arc<Offer>,
+    memory: Arc<memory::Shared>,
+    tls: Arc<TlsMode>,
+    passed: Arc<Mutex<Vec<Passed>>>,
+}
+
+impl Serving {
+    /// Serves a client, `state` being what was agreed on with it at another server.
+    fn spawn(&self, shard: &Shard, (fd, guard): (OwnedFd, Connected), state: Option<State>) {
+        let shared = connection::Shared {
+            offer: Arc::clone(&self.offer),
+            memory: Arc::clone(&self.memory),
+            tls: Arc::clone(&self.tls),
+        };
+        let passed = Arc::clone(&self.passed);
+        // Asked now: of one that has left nothing can be known.
+        let client = peer(&fd).unwrap_or_else(|| "unknown".into());
+        let here = shard.clone();
+        shard.spawn(async move {
+            let served = match state {
+                None => connection::serve(here, fd, &guard, shared, &client).await,
+                Some(state) => connection::go_on(here, fd, &guard, shared, (state, &client)).await,
+            };
+            match served {
+                Ok(None) => {}
+                Ok(Some(state)) => pass(&passed, &state, &guard),
+                // Somebody is kept out, or should not be: whoever looks after the server wants to know.
+                Err(error) if error.is_refusal() => {
+                    tracing::warn!(%error, %client, "NBD client refused");
+                }
+                Err(error) => tracing::info!(%error, %client, "NBD connection ended"),
+            }
+            drop(guard);
+        });
+    }
+}
+
+fn pass(passed: &Mutex<Vec<Passed>>, state: &State, guard: &Connected) {
+    match guard.socket().try_clone() {
+        Ok(socket) => {
+            let client = Passed { target: state.export.clone(), state: state.encode(), socket };
+            // A push leaves the list whole, whatever panics elsewhere.
+            passed.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+        }
+        Err(error) => {
+            tracing::warn!(%error, "an NBD client cannot be passed to another server: it is disconnected");
+        }
     }
 }
 
@@ -356,6 +426,25 @@ impl Export for Server {
             tracing::warn!("NBD listeners have not ended after a second");
         }
         Ok(copies)
+    }
+
+    fn pass_clients(&self) -> Vec<Passed> {
+        Connections::leave_all(&self.shards, &self.register, PASS_WAIT);
+        std::mem::take(&mut *self.passed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn take_client(&self, client: Passed) -> Result<(), PassedError> {
+        let Passed { state, socket, .. } = client;
+        let state = State::decode(&state).map_err(PassedError::State)?;
+        let guard = self.register.connection(&socket)?.ok_or(PassedError::TooMany)?;
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        // At least one shard (checked at the start).
+        let Some(home) = self.shards.get(turn % self.shards.len().max(1)) else {
+            return Err(PassedError::TooMany);
+        };
+        let serving = self.serving();
+        home.run(move |shard| serving.spawn(shard, (socket, guard), Some(state)));
+        Ok(())
     }
 
     fn stop(&self) {

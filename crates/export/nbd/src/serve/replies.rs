@@ -44,6 +44,8 @@ struct Slot {
     writing: bool,
     /// The write is done, and a flush that makes it durable is on its way.
     flushing: bool,
+    /// It gets no answer here.
+    abandoned: bool,
 }
 
 #[derive(Debug)]
@@ -69,6 +71,8 @@ pub(super) struct Replies {
     held: Cell<bool>,
     /// The server stops.
     stopping: Cell<bool>,
+    /// A successor goes on with the client.
+    leaving: Cell<bool>,
     /// Nothing further will be admitted.
     closing: Cell<bool>,
     /// Nothing can be sent any more.
@@ -97,6 +101,7 @@ impl Replies {
             unsent: Cell::new(0),
             held: Cell::new(false),
             stopping: Cell::new(false),
+            leaving: Cell::new(false),
             closing: Cell::new(false),
             dead: Cell::new(false),
             to_write: Notify::new(shard),
@@ -104,8 +109,8 @@ impl Replies {
         })
     }
 
-    /// Waits until `request` may be taken, and counts it in; `None` when the server stops. `ragged`: it does not fit the
-    /// device's blocks.
+    /// Waits until `request` may be taken, and counts it in; `None` when the server stops or the client leaves it.
+    /// `ragged`: it does not fit the device's blocks.
     pub async fn admit(&self, request: Request, ragged: bool) -> Option<Token> {
         let payload = match request.command {
             Command::Read | Command::Write => Account::size_of(request.length),
@@ -113,7 +118,7 @@ impl Replies {
             _ => 0,
         };
         let bytes = payload + if ragged { PIECE } else { 0 };
-        let admitted = || match self.stopping.get() {
+        let admitted = || match self.stopping.get() || self.leaving.get() {
             true => Some(false),
             false => self.has_room(bytes).then_some(true),
         };
@@ -123,14 +128,14 @@ impl Replies {
             }
             self.account.take(bytes).await;
             // It may have been held while it waited for memory.
-            if !self.held.get() && !self.stopping.get() {
+            if !self.held.get() && !self.stopping.get() && !self.leaving.get() {
                 break;
             }
             self.account.give(bytes);
         }
         self.figures.began();
         self.in_flight.set(self.in_flight.get() + 1);
-        let slot = Slot { request, bytes, writing: false, flushing: false };
+        let slot = Slot { request, bytes, writing: false, flushing: false, abandoned: false };
         let mut slots = self.slots.borrow_mut();
         let token = match self.free.borrow_mut().pop() {
             Some(token) => {
@@ -164,6 +169,24 @@ impl Replies {
     /// The obligation to complete an admitted request.
     pub fn completion(self: &Rc<Self>, token: Token) -> Completion {
         Completion::new(Rc::clone(self) as Rc<dyn Sink>, u64::from(token.0))
+    }
+
+    /// Takes no further request: a successor goes on with the client.
+    pub fn leave(&self) {
+        self.leaving.set(true);
+        self.room.notify_all();
+    }
+
+    /// A successor goes on with the client.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.get()
+    }
+
+    /// An admitted request is to get no answer here when it ends.
+    pub fn abandon(&self, token: Token) {
+        if let Some(slot) = self.slots.borrow_mut().get_mut(token.0 as usize) {
+            slot.abandoned = true;
+        }
     }
 
     /// Answers an admitted request with an error.
@@ -257,8 +280,12 @@ impl Replies {
                 device.submit(DeviceRequest::flush(), self.completion(token));
                 continue;
             }
-            self.count(&slot.request, &answer);
-            self.encode(&slot.request, answer, out);
+            if slot.abandoned {
+                self.figures.ended(0, 0, false);
+            } else {
+                self.count(&slot.request, &answer);
+                self.encode(&slot.request, answer, out);
+            }
             sent.push(token);
         }
     }

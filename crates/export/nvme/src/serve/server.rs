@@ -85,9 +85,24 @@ impl Server {
         addresses: &[Address],
         targets: Vec<Arc<dyn Target>>,
     ) -> Result<Server, ServeError> {
-        let subsystems = Server::check(limits, shards, addresses.is_empty(), targets)?;
-        let bind = |address| Listener::bind(address, limits.socket_mode);
-        let listeners = addresses.iter().map(bind).collect::<Result<Vec<_>, ListenError>>()?;
+        Server::start_at(limits, shards, (addresses, Vec::new()), targets)
+    }
+
+    /// As [`start`](Server::start), also at sockets that another server has [handed over](Export::hand_over).
+    ///
+    /// # Errors
+    /// As there, and sockets of another protocol.
+    pub fn start_at(
+        limits: &Limits,
+        shards: &[Remote],
+        (addresses, handed_over): (&[Address], Vec<Listening>),
+        targets: Vec<Arc<dyn Target>>,
+    ) -> Result<Server, ServeError> {
+        let nowhere = addresses.is_empty() && handed_over.is_empty();
+        let subsystems = Server::check(limits, shards, nowhere, targets)?;
+        let bound = addresses.iter().map(|address| Listener::bind(address, limits.socket_mode));
+        let adopted = handed_over.into_iter().map(Listener::adopt);
+        let listeners = bound.chain(adopted).collect::<Result<Vec<_>, ListenError>>()?;
         Server::serve(shards, listeners, subsystems)
     }
 

@@ -199,3 +199,22 @@ fn commands_reach_the_driver_and_give_their_memory_back() {
     let (result, memory) = command("/dev/zero", memory);
     assert_eq!((result, &*memory), (-libc::EOPNOTSUPP, &b"as it was"[..]));
 }
+
+#[test]
+fn what_waits_on_one_descriptor_is_cancelled_and_nothing_else() {
+    let shard = shard();
+    let pair = || UnixStream::pair().unwrap();
+    let ((one, _here), (other, mut there)) = (pair(), pair());
+    let (one, other): (Rc<OwnedFd>, Rc<OwnedFd>) = (Rc::new(one.into()), Rc::new(other.into()));
+    let receive = |fd: &Rc<OwnedFd>| {
+        shard.perform(RingOp::Receive { fd: Rc::clone(fd), buf: shard.pool().get(8) })
+    };
+    let (cancelled, goes_on) = (receive(&one), receive(&other));
+    let ring = shard.ring().unwrap();
+    ring.cancel_on(&one).unwrap();
+    assert_eq!(shard.block_on(cancelled).unwrap().0, -libc::ECANCELED);
+    // Nothing is left to be cancelled.
+    ring.cancel_on(&one).unwrap();
+    std::io::Write::write_all(&mut there, b"here").unwrap();
+    assert_eq!(shard.block_on(goes_on).unwrap().0, 4);
+}

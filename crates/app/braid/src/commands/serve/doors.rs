@@ -4,10 +4,11 @@ use super::passed;
 use crate::cli::Serve;
 use crate::md_view::MdView;
 use crate::output;
+use crate::take_over::Given;
 use anyhow::{Result, bail};
 use braid_device::Target;
 use braid_export::{Doors, Export};
-use braid_nbd::serve::Server as Nbd;
+use braid_nbd::serve::{Places, Server as Nbd};
 use braid_nvme::Server as Nvme;
 use braid_shard::mailbox::Remote;
 use braid_ublk::Server as Ublk;
@@ -25,13 +26,32 @@ pub(super) fn open(
     shards: &[Remote],
     targets: Vec<Arc<dyn Target>>,
     md_view: &Arc<MdView>,
+    mut given: Option<&mut Given>,
 ) -> Result<Doors> {
     let mut doors: Vec<Arc<dyn Export>> = Vec::new();
+    let opened = open_all(options, shards, &targets, md_view, given.as_deref_mut(), &mut doors);
+    if opened.is_err() && given.is_some() {
+        // The sockets are another server's still, and go on listening.
+        doors.iter().for_each(|door| drop(door.hand_over()));
+    }
+    opened?;
+    Ok(Doors::new(doors, targets))
+}
+
+fn open_all(
+    options: &Serve,
+    shards: &[Remote],
+    targets: &[Arc<dyn Target>],
+    md_view: &Arc<MdView>,
+    mut given: Option<&mut Given>,
+    doors: &mut Vec<Arc<dyn Export>>,
+) -> Result<()> {
     if !options.nbd.is_empty() {
         let limits = options.nbd_limits.limits()?;
-        let (addresses, sockets) = passed::places(&options.nbd)?;
-        let places = (addresses.as_slice(), sockets);
-        let nbd = Nbd::start_at(&limits, shards, places, targets.clone(), None)?;
+        let passed::Found { addresses, sockets, handed_over } =
+            passed::places(&options.nbd, given.as_deref_mut())?;
+        let places = Places { addresses: &addresses, sockets, handed_over };
+        let nbd = Nbd::start_at(&limits, shards, places, targets.to_vec(), None)?;
         for name in limits.read_only.iter().filter(|name| !nbd.offers(name)) {
             output::note(format!(
                 "note: --nbd-read-only {name}: array {name} does not run; it will be read-only when it does"
@@ -49,7 +69,14 @@ pub(super) fn open(
                 names.join(", ")
             );
         }
-        let vhost = Vhost::start(&options.vhost.limits(), shards, path, name, &targets)?;
+        let limits = options.vhost.limits();
+        let address = path.display().to_string();
+        let handed_over =
+            given.as_deref_mut().and_then(|given| given.take_listening("vhost-user", &address));
+        let vhost = match handed_over {
+            Some(socket) => Vhost::adopt(&limits, shards, vec![socket], name, targets)?,
+            None => Vhost::start(&limits, shards, path, name, targets)?,
+        };
         if let Some(name) = name.filter(|name| !vhost.offers(name)) {
             output::note(format!(
                 "note: --vhost-user {}: array {name} does not run; front ends are turned away until it does",
@@ -60,17 +87,28 @@ pub(super) fn open(
     }
     if !options.nvme.nvme.is_empty() {
         let limits = options.nvme.limits()?;
-        let nvme = Nvme::start(&limits, shards, &options.nvme.nvme, targets.clone())?;
+        let mut addresses = options.nvme.nvme.clone();
+        let mut handed_over = Vec::new();
+        if let Some(given) = given {
+            addresses.retain(|address| {
+                let found = given.take_listening("nvme", &address.to_string());
+                let bind = found.is_none();
+                handed_over.extend(found);
+                bind
+            });
+        }
+        let places = (addresses.as_slice(), handed_over);
+        let nvme = Nvme::start_at(&limits, shards, places, targets.to_vec())?;
         doors.push(Arc::new(nvme));
     }
     if let (Some(dir), Some(home)) = (&options.fuse, shards.first()) {
         let texts = Arc::clone(md_view) as Arc<dyn Texts>;
-        let view = View::start(&ViewLimits::default(), home, dir, &texts, &targets)?;
+        let view = View::start(&ViewLimits::default(), home, dir, &texts, targets)?;
         doors.push(Arc::new(view));
     }
     let places = options.ublk.places();
     if !places.is_empty() {
-        let ublk = Ublk::start(&options.ublk.limits(), shards, &places, &targets)?;
+        let ublk = Ublk::start(&options.ublk.limits(), shards, &places, targets)?;
         for name in places.iter().filter_map(|place| place.target.as_deref()) {
             if !ublk.offers(name) {
                 output::note(format!(
@@ -80,5 +118,5 @@ pub(super) fn open(
         }
         doors.push(Arc::new(ublk));
     }
-    Ok(Doors::new(doors, targets))
+    Ok(())
 }

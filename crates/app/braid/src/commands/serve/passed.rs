@@ -1,28 +1,61 @@
 //! Sockets that a service manager has made and passed to this process.
 
 use crate::cli::nbd::NbdPlace;
+use crate::take_over::Given;
 use anyhow::{Context, Result, bail};
+use braid_export::Listening;
 use braid_nbd::Address;
 use listenfd::ListenFd;
 use std::os::fd::OwnedFd;
 
+/// The name of the protocol.
+const NBD: &str = "nbd";
 /// What is said before the reason.
 const NOT_PASSED: &str = "--nbd systemd takes the sockets that a service manager passes";
 
-/// The addresses to be bound, and the sockets that were passed.
+/// Where NBD clients connect.
+pub(super) struct Found {
+    /// To be bound.
+    pub addresses: Vec<Address>,
+    /// Passed by a service manager.
+    pub sockets: Vec<OwnedFd>,
+    /// Handed over by another server.
+    pub handed_over: Vec<Listening>,
+}
+
+/// The addresses to be bound, and the sockets that were passed or are `given` by another server.
 ///
 /// # Errors
 /// None was passed, or one that is no stream socket.
-pub(super) fn places(all: &[NbdPlace]) -> Result<(Vec<Address>, Vec<OwnedFd>)> {
-    let mut addresses = Vec::new();
-    let mut sockets = Vec::new();
+pub(super) fn places(all: &[NbdPlace], mut given: Option<&mut Given>) -> Result<Found> {
+    let mut found = Found { addresses: Vec::new(), sockets: Vec::new(), handed_over: Vec::new() };
+    let mut by_the_manager = false;
     for place in all {
-        match place {
-            NbdPlace::Address(address) => addresses.push(address.clone()),
-            NbdPlace::Activated => sockets.extend(passed()?),
+        let NbdPlace::Address(address) = place else {
+            by_the_manager = true;
+            continue;
+        };
+        let text = address.to_string();
+        match given.as_deref_mut().and_then(|given| given.take_listening(NBD, &text)) {
+            Some(socket) => found.handed_over.push(socket),
+            None => found.addresses.push(address.clone()),
         }
     }
-    Ok((addresses, sockets))
+    match given {
+        // Those of the manager, and of ports that the system has chosen.
+        Some(given) => {
+            let others = given.listening.extract_if(.., |(protocol, _)| protocol == NBD);
+            let others: Vec<Listening> = others.map(|(_, socket)| socket).collect();
+            let any_port = |address: &Address| address.to_string().ends_with(":0");
+            if by_the_manager || found.addresses.iter().any(any_port) {
+                found.addresses.retain(|address| !any_port(address));
+                found.handed_over.extend(others);
+            }
+        }
+        None if by_the_manager => found.sockets = passed()?,
+        None => {}
+    }
+    Ok(found)
 }
 
 /// The sockets that a service manager has passed, of which there must be one.

@@ -11,6 +11,7 @@ use crate::on_shard;
 use crate::output;
 use crate::protocol::volume::VolumeRequest;
 use crate::settings::kept::Kept;
+use crate::take_over::giving;
 use anyhow::{Context, Result};
 use braid_export::Doors;
 use std::path::Path;
@@ -52,7 +53,7 @@ fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Res
     };
     let running =
         Running::new(Vec::new(), Vec::new(), Doors::default(), around, send_end, volumes::events);
-    let served = (|| {
+    let served: Result<End> = (|| {
         memory_watch::start(&running, memory)?;
         let waits = first.is_none();
         if let Some(request) = first {
@@ -61,6 +62,7 @@ fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Res
         socket.serve(running.handler())?;
         if waits {
             match ends.recv_timeout(FIRST_VOLUME_WITHIN) {
+                Ok(End::TakeOver(place)) => refuse(&place),
                 Ok(end) => return Ok(end),
                 Err(RecvTimeoutError::Timeout) if !running.has_volumes() => {
                     return Ok(End::Stopped);
@@ -68,13 +70,23 @@ fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Res
                 Err(_) => {}
             }
         }
-        ends.recv().context("waiting for the end")
+        loop {
+            match ends.recv().context("waiting for the end")? {
+                End::TakeOver(place) => refuse(&place),
+                end => return Ok(end),
+            }
+        }
     })();
     running.stop_all()?;
     drop(socket);
     drop(shards);
-    if served? == End::Signal {
+    // Without arrays there is nobody to take over: a signal that asks for that is an end as well.
+    if matches!(served?, End::Signal | End::Renew) {
         output::note("braid: stopped by a signal; all volumes are unmounted");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn refuse(place: &Path) {
+    giving::refuse(place, "it serves volumes, which are mounted by it; unmount them first");
 }

@@ -1,0 +1,111 @@
+//! What a server tells its successor of a connected client: what was agreed on, and the bytes that were received of it and not
+//! carried out.
+//!
+//! ```text
+//!  version  flags  length of the name  bytes to skip  name of the export  bytes of the client …
+//!   u8       u8      u16                 u32
+//! ```
+//! Numbers are little-endian. Both sides are braid on the same machine.
+
+use crate::protocol::Negotiated;
+
+const VERSION: u8 = 1;
+const STRUCTURED: u8 = 1;
+const BASE_ALLOCATION: u8 = 1 << 1;
+const BLOCK_SIZES: u8 = 1 << 2;
+
+/// See the module's documentation.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct State {
+    /// The export.
+    pub export: String,
+    /// What was agreed on. The index of the export is for the successor to find.
+    pub negotiated: Negotiated,
+    /// Bytes of the payload of a refused write that are still to come and to be skipped.
+    pub skip: u32,
+    /// Bytes that come before those that are still in the socket.
+    pub unread: Vec<u8>,
+}
+
+impl State {
+    pub fn encode(&self) -> Vec<u8> {
+        let Negotiated { structured, base_allocation, block_sizes, .. } = self.negotiated;
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let flags = flag(structured, STRUCTURED)
+            | flag(base_allocation, BASE_ALLOCATION)
+            | flag(block_sizes, BLOCK_SIZES);
+        let name = self.export.as_bytes();
+        let mut bytes = vec![VERSION, flags];
+        // Names have at most 4096 bytes.
+        bytes.extend_from_slice(&(name.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(&self.skip.to_le_bytes());
+        bytes.extend_from_slice(name);
+        bytes.extend_from_slice(&self.unread);
+        bytes
+    }
+
+    /// # Errors
+    /// What is wrong with the bytes.
+    pub fn decode(bytes: &[u8]) -> Result<State, &'static str> {
+        let (head, rest) = bytes.split_first_chunk::<8>().ok_or("it is cut off")?;
+        let [version, flags, low, high, skip @ ..] = *head;
+        if version != VERSION {
+            return Err("it is of another version");
+        }
+        if flags & !(STRUCTURED | BASE_ALLOCATION | BLOCK_SIZES) != 0 {
+            return Err("it has an unknown flag");
+        }
+        let length = usize::from(u16::from_le_bytes([low, high]));
+        let (name, unread) = rest.split_at_checked(length).ok_or("its name is cut off")?;
+        let export = std::str::from_utf8(name).map_err(|_| "its name is no text")?.to_owned();
+        let negotiated = Negotiated {
+            export: 0,
+            structured: flags & STRUCTURED != 0,
+            base_allocation: flags & BASE_ALLOCATION != 0,
+            block_sizes: flags & BLOCK_SIZES != 0,
+        };
+        let skip = u32::from_le_bytes(skip);
+        Ok(State { export, negotiated, skip, unread: unread.to_vec() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn state(flags: [bool; 3]) -> State {
+        let [structured, base_allocation, block_sizes] = flags;
+        State {
+            export: "data".into(),
+            negotiated: Negotiated { export: 0, structured, base_allocation, block_sizes },
+            skip: 70_000,
+            unread: vec![9; 300],
+        }
+    }
+
+    #[test]
+    fn a_client_is_the_same_at_the_successor() {
+        for flags in [[true, false, false], [false, true, false], [false, false, true]] {
+            let there = state(flags);
+            assert_eq!(State::decode(&there.encode()).unwrap(), there);
+        }
+    }
+
+    #[test]
+    fn what_another_version_says_is_refused_and_no_cut_breaks_it() {
+        let bytes = state([true; 3]).encode();
+        for at in 0..12 {
+            assert!(State::decode(&bytes[..at]).is_err(), "{at}");
+        }
+        let with = |at: usize, byte| {
+            let mut bytes = bytes.clone();
+            bytes[at] = byte;
+            State::decode(&bytes)
+        };
+        assert!(with(0, 2).is_err());
+        assert!(with(1, 8).is_err());
+        assert!(with(8, 0xff).is_err());
+    }
+}
