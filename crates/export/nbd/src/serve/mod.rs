@@ -17,6 +17,7 @@ mod listener;
 mod offer;
 mod read_only;
 mod replies;
+mod status;
 mod visit;
 
 use std::io;
