@@ -3,6 +3,8 @@
 use crate::completion::Completion;
 use crate::info::DeviceInfo;
 use crate::request::Request;
+use crate::reservation::Reservations;
+use std::rc::Rc;
 
 /// A flat range of bytes, used from one shard.
 pub trait Device {
@@ -41,6 +43,11 @@ pub trait Device {
     /// requests in flight here may never complete.
     fn waits_for_silent(&self) -> bool {
         false
+    }
+
+    /// The reservations of the disk; `None` where there is none that could have any.
+    fn reservations(&self) -> Option<Rc<dyn Reservations>> {
+        None
     }
 
     /// True while requests wait because the file system below is full. Such requests are not overdue.

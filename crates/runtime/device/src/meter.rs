@@ -19,6 +19,7 @@ use crate::device::Device;
 use crate::error::{IoError, IoErrorKind};
 use crate::info::DeviceInfo;
 use crate::request::{Op, Request};
+use crate::reservation::Reservations;
 use crate::space::{Space, Waiting};
 use crate::watch::{self, Overdue, Watched};
 use braid_shard::ring::BufMuts;
@@ -508,6 +509,10 @@ impl Device for Metered {
 
     fn waits_for_silent(&self) -> bool {
         self.inner.waits_for_silent()
+    }
+
+    fn reservations(&self) -> Option<Rc<dyn Reservations>> {
+        self.inner.reservations()
     }
 
     fn waits_for_space(&self) -> bool {

@@ -100,7 +100,7 @@ pub fn run(options: Serve) -> Result<ExitCode> {
         scrubs,
         spares,
         memory_max: memory.for_caches(),
-        heartbeat: options.hosts.heartbeat,
+        guard: options.hosts.guard(),
         door: socket.door(),
         given: members.iter().map(|member| member.name.clone()).collect(),
     };

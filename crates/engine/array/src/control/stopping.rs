@@ -88,7 +88,7 @@ impl Control {
         if !whole(self) {
             left.problems.push("writes that found no space were ended".to_string());
         }
-        if let Some(why) = self.heart.lost() {
+        if let Some(why) = self.record.lost() {
             left.problems.push(why);
         }
         self.heart.end().await;

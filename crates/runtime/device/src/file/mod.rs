@@ -19,6 +19,7 @@ mod loops;
 mod network;
 mod open;
 mod probe;
+mod reservations;
 mod steps;
 mod sysfs;
 #[cfg(test)]
