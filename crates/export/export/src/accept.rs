@@ -71,15 +71,15 @@ pub struct Acceptor<L: Accept> {
     pub serve: Serve,
 }
 
-impl<L: Accept> Acceptor<L> {
-    /// Ends the acceptors of a door; their sockets go on listening. Must not be called on a shard's thread.
-    pub fn end_all(shards: &[Remote], register: &Register) {
-        let door = register.id();
-        for remote in shards {
-            remote.call(move |shard| Accepting::end(shard, door));
-        }
+/// Ends the acceptors of a door; their sockets go on listening. Must not be called on a shard's thread.
+pub(crate) fn end_acceptors(shards: &[Remote], register: &Register) {
+    let door = register.id();
+    for remote in shards {
+        remote.call(move |shard| Accepting::end(shard, door));
     }
+}
 
+impl<L: Accept> Acceptor<L> {
     /// Runs it on the shard `home`; `waited_on` is a descriptor of the listener's socket.
     pub fn start(self, home: &Remote, waited_on: OwnedFd) {
         let guard = self.register.listener();

@@ -23,18 +23,17 @@ mod visit;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use braid_device::Target;
 use braid_export::memory::{self, Memory, Terms};
 use braid_export::{
-    Acceptor, Client, Connected, Connections, Export, HandOverError, Listening, OfferError, Passed,
-    PassedError, Register, peer,
+    Acceptor, Client, Connected, Connections, Export, HandOverError, Listeners, Listening,
+    OfferError, Passed, PassedError, Register, peer,
 };
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
-use rustix::net::Shutdown;
 
 use crate::Address;
 pub use crate::protocol::ExportTableError;
@@ -45,11 +44,6 @@ use listener::Listener;
 use offer::Offer;
 use passed::State;
 use visit::PROTOCOL;
-
-/// The time that [`Server`] waits at its stop for requests in flight.
-const STOP_WAIT: Duration = Duration::from_secs(10);
-/// The time that a hand-over waits for the acceptors.
-const LISTENERS_WAIT: Duration = Duration::from_secs(1);
 
 /// The time that clients get to be passed to a successor.
 const PASS_WAIT: Duration = Duration::from_millis(250);
@@ -100,8 +94,7 @@ pub struct Places<'a> {
 /// A running server. Dropping it stops it.
 pub struct Server {
     addresses: Vec<Address>,
-    /// Empty once they were handed over.
-    listening: Mutex<Vec<(Address, OwnedFd)>>,
+    listeners: Listeners,
     register: Arc<Register>,
     offer: Arc<Offer>,
     shards: Vec<Remote>,
@@ -215,20 +208,24 @@ impl Server {
         listeners: Vec<Listener>,
         offer: Arc<Offer>,
     ) -> Result<Server, ServeError> {
-        let mut listening = Vec::new();
+        let (mut addresses, mut listening) = (Vec::new(), Vec::new());
         // All descriptors first, so that a failure leaves no listener running.
         let mut ready = Vec::new();
         for listener in listeners {
             let failed =
                 |source| ServeError::Descriptor { address: listener.address().clone(), source };
             let waited_on = listener.descriptor().map_err(failed)?;
-            listening.push((listener.address().clone(), listener.descriptor().map_err(failed)?));
+            let (address, socket) =
+                (listener.address().to_string(), listener.descriptor().map_err(failed)?);
+            listening.push(Listening { address, socket });
+            addresses.push(listener.address().clone());
             ready.push((listener, waited_on));
         }
+        let register = Arc::new(Register::new(limits.connections.max(1)));
         let server = Server {
-            addresses: listening.iter().map(|(address, _)| address.clone()).collect(),
-            listening: Mutex::new(listening),
-            register: Arc::new(Register::new(limits.connections.max(1))),
+            addresses,
+            listeners: Listeners::new("NBD", &register, shards, listening),
+            register,
             offer,
             shards: shards.to_vec(),
             limits: limits.clone(),
@@ -278,11 +275,6 @@ impl Server {
             TlsMode::Require(_) => address.secure_uri(target),
             TlsMode::Off | TlsMode::Allow(_) => address.uri(target),
         }
-    }
-
-    fn listening(&self) -> MutexGuard<'_, Vec<(Address, OwnedFd)>> {
-        // Every change of the list is a single call, so a panic elsewhere leaves it whole.
-        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -411,21 +403,7 @@ impl Export for Server {
     }
 
     fn hand_over(&self) -> Result<Vec<Listening>, HandOverError> {
-        let mut listening = self.listening();
-        let copies = listening.iter().map(|(address, socket)| {
-            let address = address.to_string();
-            match socket.try_clone() {
-                Ok(socket) => Ok(Listening { address, socket }),
-                Err(source) => Err(HandOverError { address, source }),
-            }
-        });
-        let copies = copies.collect::<Result<Vec<_>, _>>()?;
-        Acceptor::<Listener>::end_all(&self.shards, &self.register);
-        listening.clear();
-        if self.register.wait_for_listeners(LISTENERS_WAIT) > 0 {
-            tracing::warn!("NBD listeners have not ended after a second");
-        }
-        Ok(copies)
+        self.listeners.hand_over()
     }
 
     fn pass_clients(&self) -> Vec<Passed> {
@@ -448,19 +426,7 @@ impl Export for Server {
     }
 
     fn stop(&self) {
-        // Shards are not asked again: they may have ended by then, with a request that a member does not answer.
-        if !self.register.close() {
-            return;
-        }
-        Connections::stop_all(&self.shards, &self.register);
-        for (_, socket) in self.listening().iter() {
-            // A listener that failed has ended already.
-            let _ = rustix::net::shutdown(socket, Shutdown::Both);
-        }
-        let left = self.register.wait(STOP_WAIT);
-        if left > 0 {
-            tracing::warn!(left, "NBD connections still wait for their devices after ten seconds");
-        }
+        self.listeners.stop();
     }
 }
 

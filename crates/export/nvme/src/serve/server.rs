@@ -9,22 +9,17 @@ use crate::protocol::{NqnError, check_nqn};
 use braid_device::Target;
 use braid_export::memory::{Memory, Terms};
 use braid_export::{
-    Acceptor, Client, Connections, Export, HandOverError, Listening, OfferError, Register, peer,
+    Acceptor, Client, Connections, Export, HandOverError, Listeners, Listening, OfferError,
+    Register, peer,
 };
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
-use rustix::net::Shutdown;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The protocol's name.
 const PROTOCOL: &str = "nvme";
-/// The time that a stop waits for requests in flight.
-const STOP_WAIT: Duration = Duration::from_secs(10);
-/// The time that a hand-over waits for the acceptors.
-const LISTENERS_WAIT: Duration = Duration::from_secs(1);
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -64,8 +59,7 @@ pub enum ServeError {
 /// A running server. Dropping it stops it.
 pub struct Server {
     addresses: Vec<Address>,
-    /// Empty once they were handed over.
-    listening: Mutex<Vec<(Address, OwnedFd)>>,
+    listeners: Listeners,
     register: Arc<Register>,
     subsystems: Arc<Subsystems>,
     shards: Vec<Remote>,
@@ -147,14 +141,17 @@ impl Server {
         listeners: Vec<Listener>,
         subsystems: Arc<Subsystems>,
     ) -> Result<Server, ServeError> {
-        let mut listening = Vec::new();
+        let (mut addresses, mut listening) = (Vec::new(), Vec::new());
         // All descriptors first, so that a failure leaves no listener running.
         let mut ready = Vec::new();
         for listener in listeners {
             let failed =
                 |source| ServeError::Descriptor { address: listener.address().clone(), source };
             let waited_on = listener.descriptor().map_err(failed)?;
-            listening.push((listener.address().clone(), listener.descriptor().map_err(failed)?));
+            let (address, socket) =
+                (listener.address().to_string(), listener.descriptor().map_err(failed)?);
+            listening.push(Listening { address, socket });
+            addresses.push(listener.address().clone());
             ready.push((listener, waited_on));
         }
         let limits = subsystems.limits();
@@ -165,10 +162,11 @@ impl Server {
             payload_bytes_max: REQUEST_BYTES_MAX,
             protocol: PROTOCOL,
         };
+        let register = Arc::new(Register::new(limits.controllers.max(1)));
         let server = Server {
-            addresses: listening.iter().map(|(address, _)| address.clone()).collect(),
-            listening: Mutex::new(listening),
-            register: Arc::new(Register::new(limits.controllers.max(1))),
+            addresses,
+            listeners: Listeners::new("NVMe", &register, shards, listening),
+            register,
             memory: Memory::new(&terms, shards),
             subsystems,
             shards: shards.to_vec(),
@@ -207,11 +205,6 @@ impl Server {
     #[must_use]
     pub fn nqn(&self, target: &str) -> Option<String> {
         self.subsystems.nqn(target)
-    }
-
-    fn listening(&self) -> MutexGuard<'_, Vec<(Address, OwnedFd)>> {
-        // Every change of the list is a single call, so a panic elsewhere leaves it whole.
-        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -281,37 +274,11 @@ impl Export for Server {
     }
 
     fn hand_over(&self) -> Result<Vec<Listening>, HandOverError> {
-        let mut listening = self.listening();
-        let copies = listening.iter().map(|(address, socket)| {
-            let address = address.to_string();
-            match socket.try_clone() {
-                Ok(socket) => Ok(Listening { address, socket }),
-                Err(source) => Err(HandOverError { address, source }),
-            }
-        });
-        let copies = copies.collect::<Result<Vec<_>, _>>()?;
-        Acceptor::<Listener>::end_all(&self.shards, &self.register);
-        listening.clear();
-        if self.register.wait_for_listeners(LISTENERS_WAIT) > 0 {
-            tracing::warn!("NVMe listeners have not ended after a second");
-        }
-        Ok(copies)
+        self.listeners.hand_over()
     }
 
     fn stop(&self) {
-        // Shards are not asked again: they may have ended by then, with a request that a member does not answer.
-        if !self.register.close() {
-            return;
-        }
-        Connections::stop_all(&self.shards, &self.register);
-        for (_, socket) in self.listening().iter() {
-            // A listener that failed has ended already.
-            let _ = rustix::net::shutdown(socket, Shutdown::Both);
-        }
-        let left = self.register.wait(STOP_WAIT);
-        if left > 0 {
-            tracing::warn!(left, "NVMe connections still wait for their devices after ten seconds");
-        }
+        self.listeners.stop();
     }
 }
 

@@ -6,8 +6,8 @@ use crate::blk::config::REQUEST_BYTES_MAX;
 use braid_device::Target;
 use braid_export::socket_file::{SocketFile, SocketFileError};
 use braid_export::{
-    Accept, Acceptor, Client, Connections, Export, HandOverError, Listening, OfferError, Register,
-    peer,
+    Accept, Acceptor, Client, Connections, Export, HandOverError, Listeners, Listening, OfferError,
+    Register, peer,
 };
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
@@ -16,15 +16,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The protocol's name.
 const PROTOCOL: &str = "vhost-user";
-/// The time that a stop waits for requests in flight.
-const STOP_WAIT: Duration = Duration::from_secs(10);
-/// The time that a hand-over waits for the acceptor.
-const LISTENER_WAIT: Duration = Duration::from_secs(1);
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -79,8 +75,7 @@ impl Drop for Listener {
 /// A running server. Dropping it stops it.
 pub struct Server {
     path: PathBuf,
-    /// `None` once it was handed over.
-    listening: Mutex<Option<OwnedFd>>,
+    listeners: Listeners,
     register: Arc<Register>,
     shared: Arc<Shared>,
     shards: Vec<Remote>,
@@ -137,12 +132,14 @@ impl Server {
         let failed = |source| ServeError::Descriptor { path: path.clone(), source };
         listener.socket.set_nonblocking(true).map_err(failed)?;
         let copy = || listener.socket.try_clone().map(OwnedFd::from).map_err(failed);
-        let (waited_on, listening) = (copy()?, copy()?);
+        let (waited_on, socket) = (copy()?, copy()?);
+        let listening = Listening { address: path.display().to_string(), socket };
+        let register = Arc::new(Register::new(limits.connections.max(1)));
         let shared = Arc::new(Shared::new(limits, shards.len(), name));
         let server = Server {
             path: path.clone(),
-            listening: Mutex::new(Some(listening)),
-            register: Arc::new(Register::new(limits.connections.max(1))),
+            listeners: Listeners::new(PROTOCOL, &register, shards, vec![listening]),
+            register,
             shared: Arc::clone(&shared),
             shards: shards.to_vec(),
         };
@@ -170,11 +167,6 @@ impl Server {
             acceptor.start(home, waited_on);
         }
         Ok(server)
-    }
-
-    fn listening(&self) -> MutexGuard<'_, Option<OwnedFd>> {
-        // Every change is a single step, so a panic elsewhere leaves it whole.
-        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -254,36 +246,11 @@ impl Export for Server {
     }
 
     fn hand_over(&self) -> Result<Vec<Listening>, HandOverError> {
-        let mut listening = self.listening();
-        let Some(socket) = listening.as_ref() else { return Ok(Vec::new()) };
-        let address = self.path.display().to_string();
-        let failed = |source| HandOverError { address: address.clone(), source };
-        let copy = socket.try_clone().map_err(failed)?;
-        Acceptor::<Listener>::end_all(&self.shards, &self.register);
-        *listening = None;
-        if self.register.wait_for_listeners(LISTENER_WAIT) > 0 {
-            tracing::warn!("the listener for vhost-user has not ended after a second");
-        }
-        Ok(vec![Listening { address, socket: copy }])
+        self.listeners.hand_over()
     }
 
     fn stop(&self) {
-        // Shards are not asked again: they may have ended by then, with a request that a member does not answer.
-        if !self.register.close() {
-            return;
-        }
-        Connections::stop_all(&self.shards, &self.register);
-        if let Some(socket) = self.listening().as_ref() {
-            // A listener that failed has ended already.
-            let _ = rustix::net::shutdown(socket, Shutdown::Both);
-        }
-        let left = self.register.wait(STOP_WAIT);
-        if left > 0 {
-            tracing::warn!(
-                left,
-                "vhost-user front ends still wait for their devices after ten seconds"
-            );
-        }
+        self.listeners.stop();
     }
 }
 
