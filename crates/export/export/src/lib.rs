@@ -16,6 +16,7 @@ mod accept;
 mod allowed;
 mod client;
 mod connections;
+pub mod deadline;
 mod doors;
 mod export;
 pub mod gate;

@@ -5,22 +5,19 @@
 //! its own connection, and every request handed to the device is waited for.
 
 use std::cell::Cell;
-use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 use braid_device::{Completion, Device, Op, OpenError, Request as DeviceRequest};
+use braid_export::deadline::Deadline;
 use braid_export::memory::{self, Account, Way};
 use braid_export::stream::{Cut, Outgoing, Receiver, Stream};
 use braid_export::tls::TlsError;
 use braid_export::unaligned::{Unaligned, is_ragged};
 use braid_export::{Connected, Connections, Hold};
 use braid_shard::Shard;
-use braid_shard::sync::{Promise, promise};
 
 use super::limits::TlsMode;
 use super::offer::{Entered, Offer};
@@ -36,6 +33,8 @@ use crate::protocol::{
 
 /// The time that a client may take over its handshake, in nanoseconds.
 const HANDSHAKE_NANOS_MAX: u64 = 30_000_000_000;
+/// The log says so then.
+const LATE: &str = "NBD client did not finish its handshake in 30 s: disconnecting it";
 
 /// Why a connection ended other than by the client's wish.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +90,7 @@ pub(super) async fn serve(
     let entering = Entering::new(&shard, connected);
     let mut receiver = Receiver::new(&stream, REQUEST_BYTES);
     let exports = shared.offer.table()?;
-    let clock = Clock::start(&shard, &stream);
+    let clock = Deadline::start(&shard, &stream, HANDSHAKE_NANOS_MAX, LATE);
     let negotiated = shake_hands(&stream, &mut receiver, &exports, &shared.tls).await;
     drop(clock);
     entering.stays.set(stream.is_secure());
@@ -230,31 +229,6 @@ impl Hold for Held {
             return false;
         }
         true
-    }
-}
-
-/// Ends a connection whose handshake takes too long; dropping it stops the clock.
-struct Clock {
-    _running: Promise<()>,
-}
-
-impl Clock {
-    fn start(shard: &Shard, stream: &Rc<Stream>) -> Clock {
-        let (running, mut stopped) = promise(shard);
-        let stream = Rc::downgrade(stream);
-        let mut sleep = shard.sleep(HANDSHAKE_NANOS_MAX);
-        shard.spawn(async move {
-            let late = poll_fn(|cx| match Pin::new(&mut stopped).poll(cx) {
-                Poll::Ready(_) => Poll::Ready(false),
-                Poll::Pending => Pin::new(&mut sleep).poll(cx).map(|()| true),
-            })
-            .await;
-            if let (true, Some(stream)) = (late, stream.upgrade()) {
-                tracing::warn!("NBD client did not finish its handshake in 30 s: disconnecting it");
-                stream.shutdown();
-            }
-        });
-        Clock { _running: running }
     }
 }
 

@@ -20,22 +20,22 @@ use crate::protocol::{
     Initialize, InitializeAnswer, MAX_IN_CAPSULE, Payload, Sgl, Status, Violation,
 };
 use braid_device::{BufMuts, OpenError};
+use braid_export::deadline::Deadline;
 use braid_export::memory::{Account, Shared};
 use braid_export::stream::{Outgoing, Receiver, Stream};
 use braid_export::{Connected, Connections, Hold};
-use braid_shard::sync::{Promise, promise};
 use braid_shard::{BufMut, Shard};
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 /// The time that a host may take until its Connect command, in nanoseconds.
 const CONNECT_NANOS_MAX: u64 = 30_000_000_000;
+/// The log says so then.
+const LATE: &str =
+    "NVMe host did not connect to a subsystem, or prove its name, in 30 s: disconnecting it";
 /// Bytes of the PDU that comes before a payload, at most, where alignment is not asked for.
 const HEAD_BYTES: usize = 72 + DIGEST_BYTES;
 /// Connect: the host must authenticate itself now.
@@ -65,7 +65,7 @@ pub(super) enum ConnectionError {
 /// What a connection has become.
 enum Role {
     /// Nothing yet, until the clock ends it.
-    Fresh(Clock),
+    Fresh(Deadline),
     Admin(Rc<Admin>),
     Io(Rc<Disk>, #[allow(dead_code)] Joined),
 }
@@ -78,7 +78,7 @@ struct Reader<'a> {
     queue: Rc<Queue>,
     role: Role,
     /// What the host must prove or has proved, and the clock until then.
-    proof: Option<(Authentication, Option<Clock>)>,
+    proof: Option<(Authentication, Option<Deadline>)>,
     controller: Rc<Whose>,
     connected: &'a Connected,
     subsystems: Arc<Subsystems>,
@@ -95,7 +95,7 @@ pub(super) async fn serve(
     let stream = Stream::new(&shard, fd).ok_or(ConnectionError::NoRing(shard.id()))?;
     let stream = Rc::new(stream);
     let mut receiver = Receiver::new(&stream, HEAD_BYTES);
-    let clock = Clock::start(&shard, &stream);
+    let clock = Deadline::start(&shard, &stream, CONNECT_NANOS_MAX, LATE);
     let mut decoder = Decoder::new();
     let wishes = initialize(&stream, &mut receiver, &mut decoder).await;
     let Some(wishes) = wishes? else { return Ok(()) };
@@ -179,33 +179,6 @@ async fn initialize(
                 return Err(violation.into());
             }
         }
-    }
-}
-
-/// Ends a connection that takes too long to become a queue; dropping it stops the clock.
-struct Clock {
-    _running: Promise<()>,
-}
-
-impl Clock {
-    fn start(shard: &Shard, stream: &Rc<Stream>) -> Clock {
-        let (running, mut stopped) = promise(shard);
-        let stream = Rc::downgrade(stream);
-        let mut sleep = shard.sleep(CONNECT_NANOS_MAX);
-        shard.spawn(async move {
-            let late = poll_fn(|cx| match Pin::new(&mut stopped).poll(cx) {
-                Poll::Ready(_) => Poll::Ready(false),
-                Poll::Pending => Pin::new(&mut sleep).poll(cx).map(|()| true),
-            })
-            .await;
-            if let (true, Some(stream)) = (late, stream.upgrade()) {
-                tracing::warn!(
-                    "NVMe host did not connect to a subsystem, or prove its name, in 30 s: disconnecting it"
-                );
-                stream.shutdown();
-            }
-        });
-        Clock { _running: running }
     }
 }
 
