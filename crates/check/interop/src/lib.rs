@@ -29,4 +29,5 @@ pub mod states;
 pub mod table;
 pub mod uml;
 pub mod vm;
+pub mod vm_guest;
 pub mod write_hole;

@@ -6,10 +6,11 @@
 //! forgets the layout, which then has no effect; braid shows the one that is recorded.
 
 use braid_interop::uml;
+use braid_interop::vm_guest::program;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -125,15 +126,6 @@ fn comparable(line: &str) -> String {
         }
         _ => line,
     }
-}
-
-/// The program, which cargo builds beside the tests.
-fn program() -> PathBuf {
-    let test = std::env::current_exe().expect("this test is a file");
-    let folder = test.parent().and_then(Path::parent).expect("it is in target/PROFILE/deps");
-    let program = folder.join("braid");
-    assert!(program.exists(), "{} is missing: cargo build -p braid first", program.display());
-    program
 }
 
 /// A server that ends with the test.

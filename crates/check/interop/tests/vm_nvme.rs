@@ -3,43 +3,15 @@
 
 #![forbid(unsafe_code)]
 
-use braid_interop::session::Session;
-use braid_interop::vm::Vm;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use braid_interop::vm_guest::Guest;
 
-/// The time that a guest may live; it needs a minute of it on an idle machine.
-const LIMIT: Duration = Duration::from_secs(600);
-
-/// The beginning of each script. `serve OPTION...` starts a server of the members and waits until it listens; `connect
-/// OPTION...` connects as the host of the test and waits for the disk.
+/// Functions of the scripts beside those of every guest: `connect OPTION...` connects as the host of the test and waits
+/// for the disk.
 const LIBRARY: &str = r#"
-set -e
-cd /tmp
-braid() { PROGRAM "$@"; }
-export BRAID_CONTROL=/tmp/control.sock BRAID_STATE_DIR=/tmp/state
 HOST=nqn.2026-01.org.example:host
 UUID=9a3e956d-c297-4823-a61e-af12985fb029
 DISK=/dev/nvme-vault
-fail() { echo "FAILED: $*"; [ ! -e serve.out ] || tail -n 20 serve.out; dmesg | tail -n 20; exit 1; }
-await() { # WHAT COMMAND...
-  local what=$1; shift
-  for try in $(seq 1200); do "$@" > /dev/null 2>&1 && return; sleep 0.05; done
-  fail "never: $what"
-}
-listens() { grep -q '^control socket' serve.out || ! kill -0 $(cat serve.pid); }
-serve() {
-  PROGRAM serve m? --nvme tcp:127.0.0.1:4420 --shards 2 "$@" > serve.out 2>&1 &
-  echo $! > serve.pid
-  await "the server listens" listens
-  kill -0 $(cat serve.pid) || fail "the server has ended"
-}
-gone() { ! kill -0 $1; }
-ended() { # SIGNAL
-  local pid=$(cat serve.pid)
-  kill -$1 $pid
-  await "the server has ended" gone $pid
-}
+DOOR="--nvme tcp:127.0.0.1:4420 --shards 2"
 fabrics() { # VERB OPTION...
   local verb=$1; shift
   nvme $verb -t tcp -a 127.0.0.1 -s 4420 -q $HOST -I $UUID "$@"
@@ -50,47 +22,15 @@ connect() {
   fabrics connect -n $(cat subsystem) -i 2 -k 5 -c 1 -l 600 "$@" || return
   await "the disk" disk
 }
-no_errors() { ! dmesg | grep -iE "I/O error|buffer i/o|EXT4-fs (error|warning)|Oops:|BUG:" && echo "kernel: no errors"; }
 "#;
 
-/// A guest with the initiator, and four members of 24 MiB.
-struct Guest(Session);
-
-impl Guest {
-    fn boot() -> Guest {
-        let vm = Vm { limit: LIMIT, ..Vm::default() };
-        let mut guest = Guest(Session::boot_vm(vm).expect("a guest"));
-        guest.run(
-            "load nvme-tcp; load ext4\n\
-             for nr in 0 1 2 3; do truncate -s 24M m$nr; done\n\
-             braid create vault --level 5 --raid-devices 4 --chunk 64K --size 16M m0 m1 m2 m3",
-            &[],
-        );
-        guest
-    }
-
-    /// Runs a script, which must succeed and say all of these.
-    fn run(&mut self, steps: &str, says: &[&str]) {
-        let script = LIBRARY.replace("PROGRAM", &program().display().to_string()) + steps;
-        let output = self.0.run(&script, LIMIT).expect("the guest runs");
-        for said in says {
-            assert!(
-                output.text.contains(said),
-                "no {said:?} in what the guest said:\n{}",
-                output.text
-            );
-        }
-        assert_eq!(output.status, 0, "{}", output.text);
-    }
-}
-
-/// The program, which cargo builds beside the tests. The guest sees it under the same path.
-fn program() -> PathBuf {
-    let test = std::env::current_exe().expect("this test is a file");
-    let folder = test.parent().and_then(Path::parent).expect("it is in target/PROFILE/deps");
-    let program = folder.join("braid");
-    assert!(program.exists(), "{} is missing: cargo build -p braid first", program.display());
-    program
+/// A guest with the initiator.
+fn boot() -> Guest {
+    Guest::boot(
+        LIBRARY,
+        "load nvme-tcp; load ext4\n\
+         braid create vault --level 5 --raid-devices 4 --chunk 64K --size 16M m0 m1 m2 m3",
+    )
 }
 
 /// Who is not on the list is refused, before and after discovery; who is finds the array under its name, with its limits.
@@ -177,7 +117,7 @@ ended TERM
 
 #[test]
 fn linux_finds_an_array_uses_it_and_waits_for_servers_that_are_killed() {
-    let mut guest = Guest::boot();
+    let mut guest = boot();
     guest.run(
         DISCOVERY,
         &[

@@ -3,80 +3,15 @@
 
 #![forbid(unsafe_code)]
 
-use braid_interop::session::Session;
-use braid_interop::vm::Vm;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use braid_interop::vm_guest::Guest;
 
-/// The time that a guest may live; it needs a minute of it on an idle machine.
-const LIMIT: Duration = Duration::from_secs(600);
-
-/// The beginning of each script. `serve OPTION...` starts a server of the members and waits until it listens.
-const LIBRARY: &str = r#"
-set -e
-cd /tmp
-braid() { PROGRAM "$@"; }
-export BRAID_CONTROL=/tmp/control.sock BRAID_STATE_DIR=/tmp/state
-fail() { echo "FAILED: $*"; [ ! -e serve.out ] || tail -n 20 serve.out; dmesg | tail -n 20; exit 1; }
-await() { # WHAT COMMAND...
-  local what=$1; shift
-  for try in $(seq 1200); do "$@" > /dev/null 2>&1 && return; sleep 0.05; done
-  fail "never: $what"
-}
-listens() { grep -q '^control socket' serve.out || ! kill -0 $(cat serve.pid); }
-serve() {
-  PROGRAM serve m? "$@" > serve.out 2>&1 &
-  echo $! > serve.pid
-  await "the server listens" listens
-  kill -0 $(cat serve.pid) || fail "the server has ended"
-}
-gone() { ! kill -0 $1; }
-ended() { # SIGNAL
-  local pid=$(cat serve.pid)
-  kill -$1 $pid
-  await "the server has ended" gone $pid
-}
-no_errors() { ! dmesg | grep -iE "I/O error|buffer i/o|EXT4-fs (error|warning)|Oops:|BUG:" && echo "kernel: no errors"; }
-"#;
-
-/// A guest with the driver, and four members of 24 MiB.
-struct Guest(Session);
-
-impl Guest {
-    fn boot() -> Guest {
-        let vm = Vm { limit: LIMIT, ..Vm::default() };
-        let mut guest = Guest(Session::boot_vm(vm).expect("a guest"));
-        guest.run(
-            "load ublk_drv; load ext4\n\
-             for nr in 0 1 2 3; do truncate -s 24M m$nr; done\n\
-             braid create vault --level 5 --raid-devices 4 --chunk 64K m0 m1 m2 m3",
-            &[],
-        );
-        guest
-    }
-
-    /// Runs a script, which must succeed and say all of these.
-    fn run(&mut self, steps: &str, says: &[&str]) {
-        let script = LIBRARY.replace("PROGRAM", &program().display().to_string()) + steps;
-        let output = self.0.run(&script, LIMIT).expect("the guest runs");
-        for said in says {
-            assert!(
-                output.text.contains(said),
-                "no {said:?} in what the guest said:\n{}",
-                output.text
-            );
-        }
-        assert_eq!(output.status, 0, "{}", output.text);
-    }
-}
-
-/// The program, which cargo builds beside the tests. The guest sees it under the same path.
-fn program() -> PathBuf {
-    let test = std::env::current_exe().expect("this test is a file");
-    let folder = test.parent().and_then(Path::parent).expect("it is in target/PROFILE/deps");
-    let program = folder.join("braid");
-    assert!(program.exists(), "{} is missing: cargo build -p braid first", program.display());
-    program
+/// A guest with the driver.
+fn boot() -> Guest {
+    Guest::boot(
+        "",
+        "load ublk_drv; load ext4\n\
+         braid create vault --level 5 --raid-devices 4 --chunk 64K m0 m1 m2 m3",
+    )
 }
 
 /// The server is stopped first, so that requests wait when it is killed.
@@ -106,7 +41,7 @@ no_errors
 
 #[test]
 fn what_is_under_way_survives_servers_that_are_killed() {
-    let mut guest = Guest::boot();
+    let mut guest = boot();
     let rounds = [1, 2, 3].map(|round| format!("round {round}: fio waits"));
     let mut says: Vec<&str> = rounds.iter().map(String::as_str).collect();
     says.extend(["fio: verified", "clean", "disk: gone", "kernel: no errors"]);
@@ -170,7 +105,7 @@ braid examine m0 m1 m2 m3 | grep -c 'State : clean'
 
 #[test]
 fn a_disk_has_files_and_partitions_through_rebuild_and_restart() {
-    let mut guest = Guest::boot();
+    let mut guest = boot();
     guest.run(
         LIMITS,
         &[
