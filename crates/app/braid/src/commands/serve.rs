@@ -29,7 +29,7 @@ use crate::on_shard;
 use crate::output;
 use crate::settings::ArraySettings;
 use crate::settings::kept::Kept;
-use crate::take_over::giving::{self, Giving};
+use crate::take_over::giving::{self, Giving, NotTaken};
 use crate::take_over::taking::{self, Taking};
 use crate::take_over::{Given, successor};
 use crate::wanted::array::Shape;
@@ -83,12 +83,13 @@ pub fn run(mut options: Serve) -> Result<ExitCode> {
         let before = (given.take(), taking.take());
         match serve((&options, &arguments), &shards, socket, before, (&send_end, &ends))? {
             Outcome::Ended(code) => return Ok(code),
-            Outcome::Given { giving, members } => match giving.finish() {
+            Outcome::Given(giving) => match giving.finish() {
                 Ok(()) => {
                     output::note("braid: another process has taken over");
                     return Ok(ExitCode::SUCCESS);
                 }
-                Err((error, back)) => {
+                Err(not_taken) => {
+                    let NotTaken { error, given: back, members } = *not_taken;
                     output::note(format!(
                         "braid: the process that was to take over did not come up, so this one goes on: {error:#}"
                     ));
@@ -102,14 +103,11 @@ pub fn run(mut options: Serve) -> Result<ExitCode> {
     }
 }
 
-/// How serving came to its end.
+/// The end of serving.
 enum Outcome {
     Ended(ExitCode),
     /// Everything is stopped, and another process may have what these arrays are made of.
-    Given {
-        giving: Giving,
-        members: Vec<String>,
-    },
+    Given(Giving),
 }
 
 /// Serves from the start of the arrays to their end; `given` was another server's, and is this one's as soon as `taking` is
@@ -229,29 +227,23 @@ fn serve(
         let end = wait_for_end(&running, &socket, arguments, ends)?;
         let missing = looking.end();
         drop(metrics);
-        if let Ending::Given(giving) = end {
-            let members = running.members_to_serve(&members);
-            doors.stop();
-            return Ok(Over::Given(giving, members));
-        }
         // Clients get the answers to what they have asked for.
         let left = doors.drain(DRAIN_WAIT);
         if left > 0 {
             tracing::warn!(left, "requests of clients are not answered after two seconds");
         }
         doors.stop();
-        Ok(Over::Ended { by_signal: matches!(end, Ending::Signal), missing })
+        Ok((end, missing))
     });
     let left = running.stop_all()?;
     // Where something went wrong before, they are open still.
     running.doors().stop();
     drop(socket);
-    let (by_signal, missing) = match served? {
-        Over::Given(giving, members) => return Ok(Outcome::Given { giving, members }),
-        Over::Ended { by_signal, missing } => (by_signal, missing),
-    };
-    if by_signal {
-        output::note("braid: stopped by a signal");
+    let (end, missing) = served?;
+    match end {
+        Ending::Given(giving) => return Ok(Outcome::Given(giving)),
+        Ending::Signal => output::note("braid: stopped by a signal"),
+        Ending::Stopped => {}
     }
     left.lines.iter().for_each(|line| output::note(format!("braid: {line}")));
     let code = if !left.well {
@@ -270,12 +262,6 @@ enum Ending {
     Signal,
     Stopped,
     Given(Giving),
-}
-
-/// The end of what was served.
-enum Over {
-    Ended { by_signal: bool, missing: bool },
-    Given(Giving, Vec<String>),
 }
 
 /// Waits for an end. What asks for a successor is none when there is none, or when it cannot take over.

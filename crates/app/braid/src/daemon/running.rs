@@ -12,7 +12,6 @@ use super::setting::Setter;
 use super::smart::Warnings;
 use super::spares::Spares;
 use crate::hosts::Heartbeat;
-use crate::members::Member;
 use crate::settings::kept::Kept;
 use crate::volumes::{Events, Volumes};
 use anyhow::{Context, Result, bail};
@@ -142,14 +141,10 @@ impl Running {
         arrays.into_iter().flat_map(of_one).collect()
     }
 
-    /// What another server is to be given: the members of all arrays, and those of `given` that were none of them.
-    pub fn members_to_serve(&self, given: &[Member]) -> Vec<String> {
-        let of_arrays = self.names_of_members().into_iter().map(|(_, member)| member);
-        let mut all: Vec<String> = of_arrays.filter(|name| !name.starts_with(PREFIX)).collect();
-        let others = given.iter().map(|member| &member.name);
-        let missing: Vec<String> = others.filter(|name| !all.contains(name)).cloned().collect();
-        all.extend(missing);
-        all
+    /// The members of all arrays that another server needs to start them: without arrays that are made of those.
+    pub fn members_to_serve(&self) -> Vec<String> {
+        let all = self.names_of_members().into_iter().map(|(_, member)| member);
+        all.filter(|name| !name.starts_with(PREFIX)).collect()
     }
 
     pub(super) fn stack_turn(&self) -> MutexGuard<'_, ()> {

@@ -5,7 +5,6 @@ use super::channel::{Channel, Message, VERSION};
 use crate::daemon::control_socket::Door;
 use crate::daemon::running::Running;
 use anyhow::{Context, Result, bail};
-use braid_array::stacking::PREFIX;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -20,6 +19,17 @@ const DRAIN_WAIT: Duration = Duration::from_millis(400);
 pub struct Giving {
     channel: Channel,
     given: Given,
+    members: Vec<String>,
+}
+
+/// The new process has not come up: everything is this one's again.
+pub struct NotTaken {
+    /// The reason.
+    pub error: anyhow::Error,
+    /// All that was let go of.
+    pub given: Given,
+    /// The members of the arrays that were stopped.
+    pub members: Vec<String>,
 }
 
 /// Tells a new process that waits at `place` that this server will not be taken over.
@@ -43,25 +53,26 @@ pub fn begin(
     let mut channel = Channel::new(UnixStream::connect(place).with_context(|| {
         format!("connecting to the server that is to take over, at {}", place.display())
     })?);
-    let begun = let_go(running, control, arguments, &mut channel);
+    let members = running.members_to_serve();
+    let begun = let_go(running, control, (arguments, &members), &mut channel);
     if let Err(error) = &begun {
         // It may be gone.
         let _ = channel.say(&Message::Refused { error: format!("{error:#}") });
     }
-    Ok(Giving { given: begun?, channel })
+    Ok(Giving { given: begun?, channel, members })
 }
 
 fn let_go(
     running: &Running,
     control: &Door,
-    arguments: &[String],
+    (arguments, members): (&[String], &[String]),
     channel: &mut Channel,
 ) -> Result<Given> {
-    let members = members(running)?;
+    nothing_stays(running)?;
     if arguments.is_empty() {
         bail!("an argument of the running server is no text, so it cannot be passed on");
     }
-    let arguments = arguments.to_vec();
+    let (arguments, members) = (arguments.to_vec(), members.to_vec());
     channel.say(&Message::Hello { version: VERSION, arguments, members })?;
     match channel.hear(PREPARE_WAIT)? {
         Message::Prepared => {}
@@ -86,8 +97,8 @@ fn let_go(
     Ok(Given { control, listening, clients: clients.collect() })
 }
 
-/// The members of all arrays, as the new process is told of them.
-fn members(running: &Running) -> Result<Vec<String>> {
+/// Refuses what would end with this process.
+fn nothing_stays(running: &Running) -> Result<()> {
     let mounted: Vec<String> = running.volumes_here();
     if !mounted.is_empty() {
         bail!(
@@ -96,34 +107,30 @@ fn members(running: &Running) -> Result<Vec<String>> {
             mounted.join(", ")
         );
     }
-    let mut all = Vec::new();
     for (array, member) in running.names_of_members() {
         if member.starts_with("ram:") || member.starts_with("model:") {
             bail!(
                 "array {array} has {member}, which is in the memory of this server and ends with it"
             );
         }
-        if !member.starts_with(PREFIX) && !all.contains(&member) {
-            all.push(member);
-        }
     }
-    Ok(all)
+    Ok(())
 }
 
 impl Giving {
     /// Passes everything. The arrays must have been stopped.
     ///
     /// # Errors
-    /// The reason and what was not taken, when the new process has not come up.
-    pub fn finish(mut self) -> Result<(), (anyhow::Error, Given)> {
-        let Giving { channel, given } = &mut self;
+    /// The new process has not come up.
+    pub fn finish(self) -> Result<(), Box<NotTaken>> {
+        let Giving { mut channel, given, members } = self;
         let mut pass = || {
-            channel.give(given)?;
+            channel.give(&given)?;
             match channel.hear(READY_WAIT)? {
                 Message::Ready => channel.say(&Message::Go),
                 _ => bail!("the new server says something that is not understood"),
             }
         };
-        pass().map_err(|error| (error, self.given))
+        pass().map_err(|error| Box::new(NotTaken { error, given, members }))
     }
 }
