@@ -89,7 +89,7 @@ fn the_bytes_of_an_array_are_a_file_beside_its_other_doors() {
     assert_eq!(read(&place, "vault/size"), (size / 512).to_string());
     place.tool("dd", &["if=in", "of=view/vault/data", "bs=777777", "conv=notrunc,fsync"]).ok();
     assert_eq!(&place.copy_out("vault")[..data.len()], &data);
-    // What another door writes is seen at once.
+    // A write through another door is seen at once.
     let file =
         OpenOptions::new().read(true).write(true).open(place.path("view/vault/data")).unwrap();
     assert_eq!(file.metadata().unwrap().len(), size);

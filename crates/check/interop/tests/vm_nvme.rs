@@ -33,7 +33,7 @@ fn boot() -> Guest {
     )
 }
 
-/// Who is not on the list is refused, before and after discovery; who is finds the array under its name, with its limits.
+/// A host that is not on the list is refused, before and after discovery; one that is finds the array under its name, with its limits.
 const DISCOVERY: &str = r#"
 serve --nvme-allow nqn.2026-01.org.example:other
 ! fabrics discover 2> refused && cat refused

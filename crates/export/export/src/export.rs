@@ -46,7 +46,7 @@ pub struct Listening {
 pub struct Passed {
     /// The name of the target that it uses.
     pub target: String,
-    /// What the successor's door has to know of it, in a form of the door's own.
+    /// The knowledge that the successor's door needs of it, in a form of the door's own.
     pub state: Vec<u8>,
     /// Its socket.
     pub socket: OwnedFd,

@@ -51,7 +51,7 @@ pub enum SocketFileError {
     },
 }
 
-/// Who may connect to a socket.
+/// The rights to connect to a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
     /// Permissions of its file, whatever the umask.

@@ -290,7 +290,7 @@ impl Receiver {
     /// Takes all that has been received and not been taken.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
-        // What came before the socket's bytes, then those.
+        // First the bytes from before, then those of the socket.
         for _ in 0..2 {
             self.take(|input| rest.extend_from_slice(std::mem::take(input)));
         }

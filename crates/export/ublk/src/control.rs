@@ -54,7 +54,7 @@ pub enum ControlError {
     /// The driver refused a command.
     #[error("{what} /dev/ublkb{device}: {source}; see what the kernel says of it (dmesg)")]
     Refused {
-        /// What was being done.
+        /// The step that failed.
         what: &'static str,
         /// The device's number.
         device: u32,
@@ -66,7 +66,7 @@ pub enum ControlError {
         "{what} /dev/ublkb{device}: the kernel has not answered within {PATIENCE:?}; a member may not answer"
     )]
     Silent {
-        /// What was being done.
+        /// The step that failed.
         what: &'static str,
         /// The device's number.
         device: u32,
@@ -175,7 +175,7 @@ impl Control {
     /// Says what the disk is like.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// The driver refuses.
     pub fn set_params(&self, device: u32, params: &[u8; PARAMS_BYTES]) -> Result<(), ControlError> {
         let (what, bytes) = ("describing", params.to_vec());
         self.ask(Asked { what, code: command::SET_PARAMS, device, bytes, number: 0 }).map(drop)
@@ -184,7 +184,7 @@ impl Control {
     /// The properties that its disk has.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// The driver refuses.
     pub fn params(&self, device: u32) -> Result<[u8; PARAMS_BYTES], ControlError> {
         let what = "asking for the properties of";
         let mut bytes = vec![0; PARAMS_BYTES];
@@ -197,7 +197,7 @@ impl Control {
     /// Carries out a command that has nothing but perhaps this process as its number.
     ///
     /// # Errors
-    /// What the driver refuses.
+    /// The driver refuses.
     pub fn plain(&self, what: &'static str, code: u32, device: u32) -> Result<(), ControlError> {
         let by_us = [command::START_DEV, command::END_USER_RECOVERY].contains(&code);
         let number = if by_us { u64::from(std::process::id()) } else { 0 };

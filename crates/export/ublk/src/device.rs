@@ -66,7 +66,7 @@ pub enum DeviceError {
     NoShard,
 }
 
-/// What all devices of a door have in common.
+/// The parts that all devices of a door share.
 pub(crate) struct Common {
     pub control: Control,
     pub shards: Vec<Remote>,

@@ -1,4 +1,4 @@
-//! Who has a device open: mounts, swap, devices upon it, processes.
+//! The users of a device that is open: mounts, swap, devices upon it, processes.
 //!
 //! The kernel tells only that somebody has claimed a device, and not who; so the usual places are looked through. A disk
 //! that somebody has open without a claim is found by the open files of all processes, as far as this one may see them.

@@ -290,7 +290,7 @@ fn wait_for_end(
     }
 }
 
-/// What was found to be served.
+/// The arrays that were found, with the members that were given.
 struct Found {
     groups: Vec<Group>,
     /// All members, usable or not.

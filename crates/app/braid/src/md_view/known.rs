@@ -1,4 +1,4 @@
-//! What is known of an array when one of its attributes is read.
+//! The knowledge of an array at the moment when one of its attributes is read.
 
 use crate::protocol::{Detail, Setting};
 use crate::settings::AUTO;

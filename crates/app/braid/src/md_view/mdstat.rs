@@ -69,7 +69,7 @@ fn flags(member: &Member) -> String {
     text
 }
 
-/// What the level says of itself.
+/// The details that go with the level.
 fn level(detail: &Detail) -> String {
     let kib = detail.chunk_size / 1024;
     match detail.level.as_str() {

@@ -1,4 +1,4 @@
-//! What scripts read, and what they write.
+//! Attributes as scripts read and write them.
 
 use super::samples::{array, bitmap, job, member};
 use super::*;

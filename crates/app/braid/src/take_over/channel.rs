@@ -26,7 +26,7 @@ const STATE_MAX: u64 = 64 << 20;
 /// Of this form of the messages.
 pub const VERSION: u32 = 1;
 
-/// What one tells the other.
+/// A message of one process to the other.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Message {
@@ -43,7 +43,7 @@ pub enum Message {
     Refused { error: String },
     /// The new process has started its threads.
     Prepared,
-    /// What is given; the control socket, the listening sockets and those of the clients follow as descriptors, then the
+    /// The list of all that is given; the control socket, the listening sockets and those of the clients follow as descriptors, then the
     /// states of the clients.
     Given { listening: Vec<Place>, clients: Vec<Known> },
     /// The new process serves.

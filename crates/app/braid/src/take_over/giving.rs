@@ -44,7 +44,7 @@ pub fn refuse(place: &Path, why: &str) {
 /// are for the caller to stop; then [`Giving::finish`]. Nothing has changed when it fails, and the new process was told why.
 ///
 /// # Errors
-/// What keeps this server from being taken over; a new process that does not answer.
+/// The reason why this server cannot be taken over; a new process that does not answer.
 pub fn begin(
     running: &Running,
     control: &Door,

@@ -29,7 +29,7 @@ pub mod taking;
 use braid_export::{Listening, Passed};
 use std::os::fd::OwnedFd;
 
-/// What goes from one process to the other, or back.
+/// All that goes from one process to the other, or back.
 pub struct Given {
     /// The control socket.
     pub control: OwnedFd,

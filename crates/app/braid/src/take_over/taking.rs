@@ -67,7 +67,7 @@ impl Taking {
                 "nothing says where clients connect: --nbd, --vhost-user, --ublk, --nvme or --fuse"
             );
         }
-        // What it made is there.
+        // The array that it made is there.
         options.create = None;
         options.force = false;
         Ok((options, arguments))

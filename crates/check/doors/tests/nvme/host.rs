@@ -16,7 +16,7 @@ const CONTROLLER_DATA: u8 = 0x07;
 const READY: u8 = 0x09;
 pub const TERMINATED: u8 = 0x03;
 
-/// How a host wants its connections.
+/// The wishes of a host for its connections.
 #[derive(Clone, Copy)]
 pub struct Wishes {
     pub header_digest: bool,

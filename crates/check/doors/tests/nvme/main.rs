@@ -99,7 +99,7 @@ struct Plain {
     block: u64,
     /// By command its tag.
     asked: HashMap<u16, u32>,
-    /// What cannot be said in blocks is refused here.
+    /// Requests that cannot be said in blocks are refused here.
     refused: Vec<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Who is not let in, and what is not done.
+//! Hosts that are not let in, and commands that are not carried out.
 
 use super::host::{HOST_NQN, Host, Link, PATIENCE, Silence, TERMINATED, Wishes, names};
 use super::{Nvme, limits, start, subsystem};

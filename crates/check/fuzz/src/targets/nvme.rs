@@ -110,7 +110,7 @@ fn fix(input: &mut [u8]) {
     }
 }
 
-/// What a stream meant.
+/// The meaning of a stream.
 #[derive(Default)]
 struct Meaning {
     /// In words.
@@ -198,7 +198,7 @@ fn bytes_of(payload: &Payload) -> usize {
     payload.length as usize + if payload.digest { DIGEST_BYTES } else { 0 }
 }
 
-/// What the server reads of a command and of the data in its capsule.
+/// The fields that the server reads of a command and of the data in its capsule.
 fn read(command: &Command, data: &[u8]) -> Result<String, String> {
     must((1..=1 << 16).contains(&command.blocks()), "a command has 1 to 65536 blocks")?;
     let how = (command.sgl(), command.direction(), command.fabrics(), command.is_fused());

@@ -40,9 +40,9 @@ pub enum CertificatesError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What it must hold.
+        /// The content that it must have.
         wanted: &'static str,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
     /// Certificate and key are not for each other, or are of a kind that TLS does not use any more.
@@ -66,7 +66,7 @@ pub enum CertificatesError {
     },
 }
 
-/// What rustls needs to be a server with the files in `folder`.
+/// The configuration that rustls needs to be a server with the files in `folder`.
 pub(super) fn load(folder: &Path, verify_peer: bool) -> Result<ServerConfig, CertificatesError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let chain: Vec<CertificateDer<'static>> = all_of(&folder.join(SERVER_CERT), "a certificate")?;

@@ -1,4 +1,4 @@
-//! What a server proves itself with, and how TLS fails.
+//! The proof of a server's identity, and the errors of TLS.
 
 use std::fmt;
 use std::io;

@@ -129,7 +129,7 @@ impl Session {
     /// further.
     ///
     /// # Errors
-    /// What was received is not what the peer has sent.
+    /// The bytes that were received are not those that the peer has sent.
     pub fn open(&mut self, into: &mut [u8]) -> Result<Option<usize>, TlsError> {
         let mut filled = self.take_plain(into);
         while filled < into.len() {

@@ -91,7 +91,7 @@ impl Pair {
         Ok(())
     }
 
-    /// What the client has to send.
+    /// The bytes that the client has to send.
     fn client_sends(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         while self.client.wants_write() {

@@ -69,7 +69,7 @@ impl ConnectionError {
     }
 }
 
-/// What all connections of a server have.
+/// The parts that all connections of a server share.
 pub(super) struct Shared {
     pub offer: Arc<Offer>,
     pub memory: Arc<memory::Shared>,

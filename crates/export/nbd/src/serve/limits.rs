@@ -23,17 +23,17 @@ pub struct Limits {
     /// While memory is short, a client that keeps some of what others wait for must take its data, and send
     /// what it has announced, within this time and one second for each MiB; else it is disconnected.
     pub patience: Duration,
-    /// Who may connect to unix sockets.
+    /// The rights to connect to unix sockets.
     pub socket: Rights,
     /// Whose clients may connect over TCP.
     pub allowed: Allowed,
-    /// Whether clients speak TLS.
+    /// TLS for clients: none, possible or demanded.
     pub tls: TlsMode,
     /// Names of targets that clients may read and not write.
     pub read_only: Vec<String>,
 }
 
-/// Whether clients speak TLS (proto.md, "TLS").
+/// TLS for clients (proto.md, "TLS").
 #[derive(Clone, Debug, Default)]
 pub enum TlsMode {
     /// None can.

@@ -278,7 +278,7 @@ impl Server {
     }
 }
 
-/// What connections are served with.
+/// The means to serve a connection.
 struct Serving {
     offer: Arc<Offer>,
     memory: Arc<memory::Shared>,

@@ -1,4 +1,4 @@
-//! What a server tells its successor of a connected client: what was agreed on, and the bytes that were received of it and not
+//! A connected client, as a server tells its successor of it: what was agreed on, and the bytes that were received of it and not
 //! carried out.
 //!
 //! ```text
@@ -19,7 +19,7 @@ const BLOCK_SIZES: u8 = 1 << 2;
 pub(super) struct State {
     /// The export.
     pub export: String,
-    /// What was agreed on. The index of the export is for the successor to find.
+    /// The result of the handshake. The index of the export is for the successor to find.
     pub negotiated: Negotiated,
     /// Bytes of the payload of a refused write that are still to come and to be skipped.
     pub skip: u32,
@@ -45,7 +45,7 @@ impl State {
     }
 
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The fault of the bytes.
     pub fn decode(bytes: &[u8]) -> Result<State, &'static str> {
         let (head, rest) = bytes.split_first_chunk::<8>().ok_or("it is cut off")?;
         let [version, flags, low, high, skip @ ..] = *head;

@@ -75,7 +75,7 @@ impl RamTarget {
         self
     }
 
-    /// What is read stays somewhere, as in a page cache.
+    /// Bytes that were read stay somewhere, as in a page cache.
     pub fn cached(mut self) -> RamTarget {
         self.info.device.direct = false;
         self

@@ -63,7 +63,7 @@ impl Failure {
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// What the host knows.
+    /// The methods that the host knows.
     Negotiate {
         /// The number of the exchange.
         transaction: u16,
@@ -73,7 +73,7 @@ pub enum Message {
         /// only.
         chap: Option<(Vec<u8>, Vec<u8>)>,
     },
-    /// What the host is to prove.
+    /// The challenge to the host.
     Challenge {
         /// The number of the exchange.
         transaction: u16,
@@ -92,7 +92,7 @@ pub enum Message {
         transaction: u16,
         /// The proof.
         response: Vec<u8>,
-        /// What the controller is to prove, if anything.
+        /// The challenge to the controller, if there is one.
         challenge: Option<Vec<u8>>,
         /// A number that is part of what is hashed then.
         sequence: u32,
@@ -134,7 +134,7 @@ fn field(bytes: &[u8], at: usize, count: usize) -> Result<Vec<u8>, Failure> {
 }
 
 impl Message {
-    /// What the bytes say.
+    /// Takes the bytes apart.
     ///
     /// # Errors
     /// The failure that the peer is to be told: no message of the protocol, or one that is cut or contradicts itself.

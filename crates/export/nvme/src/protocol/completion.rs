@@ -74,7 +74,7 @@ impl Completion {
         bytes
     }
 
-    /// What the bytes say.
+    /// Takes the bytes apart.
     #[must_use]
     pub fn decode(bytes: &[u8; COMPLETION_BYTES]) -> Completion {
         Completion {

@@ -6,7 +6,7 @@ use super::fields::{put, text_at, u16_at};
 pub const CONNECT_BYTES: usize = 1024;
 const NAME_BYTES: usize = 256;
 
-/// Who connects, and to what.
+/// The host that connects, and the subsystem that it wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectData {
     /// The host's identifier.
@@ -20,7 +20,7 @@ pub struct ConnectData {
 }
 
 impl ConnectData {
-    /// What the bytes say; `None` when they are too short, or a name has no end. The position of the first wrong field.
+    /// Takes the bytes apart; `None` when they are too short, or a name has no end. The position of the first wrong field.
     ///
     /// # Errors
     /// The offset of a name that is none.

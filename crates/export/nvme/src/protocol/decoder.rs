@@ -80,7 +80,7 @@ impl Default for Decoder {
     }
 }
 
-/// What a common header says.
+/// The content of a common header.
 struct Common {
     kind: PduType,
     flags: u8,

@@ -27,7 +27,7 @@ pub const EVENT_NAMESPACE: u32 = 1 << 8;
 /// A host is told that what a discovery controller knows has changed.
 pub const EVENT_DISCOVERY: u32 = 1 << 31;
 
-/// What a controller says of itself.
+/// The description of a controller.
 #[derive(Clone, Debug)]
 pub struct Controller<'a> {
     /// Its number in the subsystem.
@@ -96,7 +96,7 @@ pub fn controller(about: &Controller<'_>) -> Vec<u8> {
     page
 }
 
-/// What a namespace says of itself. Sizes in bytes.
+/// The description of a namespace. Sizes in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Namespace {
     /// Its size.

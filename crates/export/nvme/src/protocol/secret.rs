@@ -111,7 +111,7 @@ impl std::str::FromStr for Secret {
     }
 }
 
-/// Who proves something.
+/// The side that proves something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prover {
     /// The host, to the controller.
@@ -120,14 +120,14 @@ pub enum Prover {
     Controller,
 }
 
-/// What a proof is about.
+/// The subject of a proof.
 #[derive(Clone, Copy, Debug)]
 pub struct Statement<'a> {
-    /// Who proves that it knows its secret.
+    /// The side that proves that it knows its secret.
     pub prover: Prover,
     /// The hash that was agreed on.
     pub hash: Hash,
-    /// What the other has sent.
+    /// The challenge of the other side.
     pub challenge: &'a [u8],
     /// With this number.
     pub sequence: u32,

@@ -1,4 +1,4 @@
-//! What a host must prove before its connection may be used: the controller's side of DH-HMAC-CHAP.
+//! The proof that a host owes before its connection may be used: the controller's side of DH-HMAC-CHAP.
 //!
 //! Owns one connection's exchange. Invariant: it has passed only after a right response to a challenge that was made for this
 //! exchange, and, where the host wants a proof too, after the host has said that it is content.
@@ -43,7 +43,7 @@ pub(super) struct Authentication {
     told: bool,
 }
 
-/// What the host gets for asking.
+/// The answer to a host that asks.
 pub(super) struct Told {
     pub message: Vec<u8>,
     /// The connection ends after it.

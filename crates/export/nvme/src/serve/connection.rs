@@ -62,7 +62,7 @@ pub(super) enum ConnectionError {
     NoRing(u16),
 }
 
-/// What a connection has become.
+/// The kind of a connection.
 enum Role {
     /// Nothing yet, until the clock ends it.
     Fresh(Deadline),
@@ -77,7 +77,7 @@ struct Reader<'a> {
     decoder: Decoder,
     queue: Rc<Queue>,
     role: Role,
-    /// What the host must prove or has proved, and the clock until then.
+    /// The proof that the host owes or has given, and the deadline for it.
     proof: Option<(Authentication, Option<Deadline>)>,
     controller: Rc<Whose>,
     connected: &'a Connected,

@@ -54,7 +54,7 @@ impl Disk {
     }
 }
 
-/// What is to be done for a command, and the bytes of its data.
+/// The work of a command, and the bytes of its data.
 ///
 /// # Errors
 /// The status of a command that cannot be done.

@@ -279,7 +279,7 @@ impl Queue {
             let buffer = Account::size_of(slot.bytes);
             let there = slot.data.is_some();
             match slot.work {
-                // What is on the disk, and what it should be.
+                // The data of the disk and those of the host.
                 Work::Compare { .. } if there => buffer,
                 Work::Compare { .. } => 2 * buffer,
                 _ if there => 0,

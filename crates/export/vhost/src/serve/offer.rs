@@ -20,7 +20,7 @@ pub struct Limits {
     pub connections: usize,
     /// Bytes of payload in memory; each shard has its part, and at least 32 MiB.
     pub memory: u64,
-    /// Who may connect to the socket.
+    /// The rights to connect to the socket.
     pub socket: Rights,
 }
 

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 
 /// The name of the protocol.
 const NBD: &str = "nbd";
-/// What is said before the reason.
+/// The beginning of each error.
 const NOT_PASSED: &str = "--nbd systemd takes the sockets that a service manager passes";
 
 /// Where NBD clients connect.
