@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod address;
 mod allowed;
 mod client;
 mod connections;
@@ -20,6 +21,7 @@ pub mod deadline;
 mod doors;
 mod export;
 pub mod gate;
+mod listener;
 mod listeners;
 pub mod memory;
 mod peer;
@@ -32,11 +34,13 @@ pub mod tls;
 pub mod unaligned;
 
 pub use accept::{Accept, Acceptor, Serve};
+pub use address::{Address, AddressError};
 pub use allowed::{Allowed, Network, NetworkError};
 pub use client::{CLIENTS, Client, Figures, Traffic};
 pub use connections::{Connections, Hold};
 pub use doors::Doors;
 pub use export::{Export, HandOverError, Limits, Listening, OfferError, Passed, PassedError};
+pub use listener::{ListenError, Listener};
 pub use listeners::Listeners;
 pub use peer::peer;
 pub use register::{Connected, Listens, Register};

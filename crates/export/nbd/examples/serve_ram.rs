@@ -8,8 +8,8 @@ use std::sync::Arc;
 use braid_device::ram::Ram;
 use braid_device::{Device, OpenError, Opener, Target, TargetInfo};
 use braid_export::Export;
-use braid_nbd::Address;
 use braid_nbd::serve::Server;
+use braid_nbd::{Address, NbdUri};
 use braid_shard::Shard;
 
 struct RamDisk(Ram);

@@ -23,6 +23,7 @@ use braid_shard::sync::Notify;
 use slab::Slab;
 
 use crate::Address;
+use crate::NbdUri;
 use crate::coverage::Coverage;
 use crate::dial::{Callee, Dialled};
 use crate::protocol::constants::{CHUNK_BYTES, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE};

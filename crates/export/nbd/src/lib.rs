@@ -18,6 +18,6 @@ mod returning;
 pub mod serve;
 mod uri;
 
-pub use address::{Address, AddressError};
+pub use address::{Address, AddressError, NbdUri};
 pub use remote::RemoteExport;
 pub use uri::{DEFAULT_PORT, ExportUri, Place, UriError, UriFault};

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use braid_nbd::NbdUri;
 use support::{DISK_BYTES, World};
 
 /// Runs a client and gives its standard output.

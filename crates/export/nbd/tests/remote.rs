@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use braid_device::{Device, IoError, IoErrorKind, IoSets, Op, Opener, Request, Target};
-use braid_nbd::{ExportUri, RemoteExport};
+use braid_nbd::{ExportUri, NbdUri, RemoteExport};
 use braid_shard::Shard;
 use support::{DISK_BYTES, RamTarget, World};
 

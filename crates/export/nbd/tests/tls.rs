@@ -13,10 +13,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use braid_export::Export;
-use braid_nbd::Address;
 use braid_nbd::protocol::constants::*;
 use braid_nbd::protocol::encode_option;
 use braid_nbd::serve::{Limits, TlsMode};
+use braid_nbd::{Address, NbdUri};
 use support::{Certificates, DISK_BYTES, World};
 
 /// Runs a client; gives what it said, whether it succeeded or not.

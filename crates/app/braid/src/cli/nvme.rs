@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use braid_nvme::protocol::{Secret, check_nqn};
-use braid_nvme::{Address, HostSecrets, Limits, MEMORY_MIN};
+use braid_nvme::{Address, AddressError, HostSecrets, Limits, MEMORY_MIN};
 use clap::Args;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub struct Nvme {
     /// Where NVMe hosts connect: tcp:ADDR:PORT, such as tcp:0.0.0.0:4420. May be given several times. Each array is a
     /// subsystem with one namespace; its name is nqn.2014-08.org.nvmexpress:uuid:UUID with the UUID of the array, so that it
     /// stays the same after a restart and on another server. `nvme discover` lists the names, `detail` shows them.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub nvme: Vec<Address>,
     /// A host that may connect, by its NQN (/etc/nvme/hostnqn there). May be given several times; without it, and without
     /// --nvme-secret, every host may.
@@ -96,6 +96,17 @@ fn host_file(text: &str) -> Result<(String, PathBuf), String> {
         "write HOSTNQN=FILE: the secret stands in a file, so that nobody sees it in a list of processes",
     )?;
     Ok((host(name)?, path.into()))
+}
+
+fn address(text: &str) -> Result<Address, String> {
+    text.parse().map_err(|error| match error {
+        AddressError::Form(text) => {
+            format!(
+                "{text:?} is no address for NVMe: write tcp:HOST:PORT, such as tcp:0.0.0.0:4420"
+            )
+        }
+        error => error.to_string(),
+    })
 }
 
 fn host(text: &str) -> Result<String, String> {

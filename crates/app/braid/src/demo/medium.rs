@@ -7,7 +7,7 @@ use super::sources::Sources;
 use super::stage::{Interrupt, Stage};
 use crate::output;
 use anyhow::Result;
-use braid_nbd::Address;
+use braid_nbd::{Address, NbdUri};
 use mounted::Mounted;
 use plain::Plain;
 use std::sync::atomic::AtomicU64;

@@ -13,7 +13,6 @@
 mod connection;
 mod exports;
 mod limits;
-mod listener;
 mod offer;
 mod passed;
 mod read_only;
@@ -29,18 +28,17 @@ use std::time::Duration;
 use braid_device::Target;
 use braid_export::memory::{self, Memory, Terms};
 use braid_export::{
-    Acceptor, Client, Connected, Connections, Export, HandOverError, Listeners, Listening,
-    OfferError, Passed, PassedError, Register, peer,
+    Acceptor, Client, Connected, Connections, Export, HandOverError, Listener, Listeners,
+    Listening, OfferError, Passed, PassedError, Register, peer,
 };
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 
-use crate::Address;
 pub use crate::protocol::ExportTableError;
 use crate::protocol::constants::PAYLOAD_BYTES_MAX;
+use crate::{Address, NbdUri};
+pub use braid_export::ListenError;
 pub use limits::{Limits, MEMORY_MIN, TlsMode};
-pub use listener::ListenError;
-use listener::Listener;
 use offer::Offer;
 use passed::State;
 use visit::PROTOCOL;
@@ -155,9 +153,12 @@ impl Server {
         // Contradictions among the targets are found before a socket is made, and an address that is not to be had before a
         // socket that is another's still is taken: it would go with its file.
         let offer = Server::offering(limits, shards, targets, default)?;
-        let bound = addresses.iter().map(|address| Listener::bind(address, limits));
-        let inherited = sockets.into_iter().map(|socket| Listener::inherit(socket, limits));
-        let adopted = handed_over.into_iter().map(|socket| Listener::adopt(socket, limits));
+        let bound =
+            addresses.iter().map(|address| Listener::bind(address, limits.socket, &limits.allowed));
+        let inherited =
+            sockets.into_iter().map(|socket| Listener::inherit(socket, &limits.allowed));
+        let adopted =
+            handed_over.into_iter().map(|socket| Listener::adopt(socket, &limits.allowed));
         let listeners =
             bound.chain(inherited).chain(adopted).collect::<Result<Vec<_>, ListenError>>()?;
         Server::serve(limits, shards, listeners, offer)
@@ -177,7 +178,7 @@ impl Server {
     ) -> Result<Server, ServeError> {
         Server::check(limits, shards, sockets.is_empty())?;
         let offer = Server::offering(limits, shards, targets, default)?;
-        let adopt = |socket| Listener::adopt(socket, limits);
+        let adopt = |socket| Listener::adopt(socket, &limits.allowed);
         let listeners = sockets.into_iter().map(adopt).collect::<Result<Vec<_>, ListenError>>()?;
         Server::serve(limits, shards, listeners, offer)
     }

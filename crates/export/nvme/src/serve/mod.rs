@@ -20,7 +20,6 @@ mod connection;
 mod controller;
 mod execute;
 mod limits;
-mod listener;
 mod queue;
 mod server;
 mod subsystems;
@@ -28,6 +27,6 @@ mod watch;
 mod work;
 mod writer;
 
+pub use braid_export::ListenError;
 pub use limits::{HostSecrets, Limits, MEMORY_MIN, REQUEST_BYTES_MAX};
-pub use listener::ListenError;
 pub use server::{ServeError, Server};

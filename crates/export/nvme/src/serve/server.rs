@@ -2,15 +2,14 @@
 
 use super::connection;
 use super::limits::{Limits, MEMORY_MIN, REQUEST_BYTES_MAX};
-use super::listener::{ListenError, Listener};
 use super::subsystems::{RefusedTarget, Subsystems};
-use crate::Address;
 use crate::protocol::{NqnError, check_nqn};
 use braid_device::Target;
 use braid_export::memory::{Memory, Terms};
+use braid_export::socket_file::Rights;
 use braid_export::{
-    Acceptor, Client, Connections, Export, HandOverError, Listeners, Listening, OfferError,
-    Register, peer,
+    Acceptor, Address, Allowed, Client, Connections, Export, HandOverError, ListenError, Listener,
+    Listeners, Listening, OfferError, Register, peer,
 };
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
@@ -94,8 +93,10 @@ impl Server {
     ) -> Result<Server, ServeError> {
         let nowhere = addresses.is_empty() && handed_over.is_empty();
         let subsystems = Server::check(limits, shards, nowhere, targets)?;
-        let bound = addresses.iter().map(|address| Listener::bind(address, limits.socket_mode));
-        let adopted = handed_over.into_iter().map(Listener::adopt);
+        let rights = Rights { mode: limits.socket_mode, group: None };
+        let everybody = Allowed::default();
+        let bound = addresses.iter().map(|address| Listener::bind(address, rights, &everybody));
+        let adopted = handed_over.into_iter().map(|socket| Listener::adopt(socket, &everybody));
         let listeners = bound.chain(adopted).collect::<Result<Vec<_>, ListenError>>()?;
         Server::serve(shards, listeners, subsystems)
     }
@@ -111,8 +112,8 @@ impl Server {
         targets: Vec<Arc<dyn Target>>,
     ) -> Result<Server, ServeError> {
         let subsystems = Server::check(limits, shards, sockets.is_empty(), targets)?;
-        let listeners =
-            sockets.into_iter().map(Listener::adopt).collect::<Result<Vec<_>, ListenError>>()?;
+        let adopt = |socket| Listener::adopt(socket, &Allowed::default());
+        let listeners = sockets.into_iter().map(adopt).collect::<Result<Vec<_>, ListenError>>()?;
         Server::serve(shards, listeners, subsystems)
     }
 
@@ -208,6 +209,14 @@ impl Server {
     }
 }
 
+/// The subsystem `nqn` at an address, as nvme-cli's configuration writes it.
+fn uri(address: &Address, nqn: &str) -> String {
+    match address {
+        Address::Unix(path) => format!("nvme+unix:{}/{nqn}", path.display()),
+        Address::Tcp(place) => format!("nvme+tcp://{place}/{nqn}"),
+    }
+}
+
 fn offer(subsystems: &Subsystems, target: Arc<dyn Target>) -> Result<(), OfferError> {
     let name = target.info().name;
     let refused = |source: RefusedTarget| OfferError {
@@ -225,7 +234,7 @@ impl Export for Server {
 
     fn locations(&self, target: &str) -> Vec<String> {
         let nqn = self.subsystems.nqn(target);
-        let uris = |nqn: String| self.addresses.iter().map(move |address| address.uri(&nqn));
+        let uris = |nqn: String| self.addresses.iter().map(move |address| uri(address, &nqn));
         nqn.into_iter().flat_map(uris).collect()
     }
 

@@ -15,11 +15,8 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketAddrUnix, SocketType, getsockname, sockopt};
 
-use crate::{Address, AddressError};
-use braid_export::socket_file::{SocketFile, SocketFileError};
-use braid_export::{Accept, Allowed, Listening};
-
-use super::limits::Limits;
+use crate::socket_file::{Rights, SocketFile, SocketFileError};
+use crate::{Accept, Address, AddressError, Allowed, Listening};
 
 /// Why nothing can listen at an address.
 #[derive(Debug, thiserror::Error)]
@@ -43,11 +40,11 @@ pub enum ListenError {
     },
     /// A socket that was passed to this process cannot be used.
     #[error(
-        "a socket that was passed to this process cannot be used: {0}; NBD needs stream sockets that listen, TCP or unix \
+        "a socket that was passed to this process cannot be used: {0}; it takes stream sockets that listen, TCP or unix \
          ones with a path"
     )]
     Passed(io::Error),
-    /// A socket came with an address that is none of NBD's.
+    /// A socket came with an address that is none.
     #[error("taking over a socket: {0}")]
     Address(#[from] AddressError),
 }
@@ -64,7 +61,7 @@ enum Socket {
 }
 
 /// A socket that listens.
-pub(super) struct Listener {
+pub struct Listener {
     socket: Socket,
     address: Address,
     file: Option<SocketFile>,
@@ -72,19 +69,27 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Binds `address`; a socket file gets the rights in `limits`, one that nobody listens on is replaced.
-    pub fn bind(address: &Address, limits: &Limits) -> Result<Listener, ListenError> {
+    /// Binds `address`; a socket file gets these rights, one that nobody listens on is replaced. Clients of networks that are
+    /// not `allowed` are turned away.
+    ///
+    /// # Errors
+    /// An address that is in use, taken by something else, or impossible.
+    pub fn bind(
+        address: &Address,
+        rights: Rights,
+        allowed: &Allowed,
+    ) -> Result<Listener, ListenError> {
         let failed = |source| ListenError::System { address: address.clone(), source };
         let listener = match address {
             Address::Unix(path) => {
                 let (socket, file) =
-                    SocketFile::bind(path, limits.socket).map_err(|error| match error {
+                    SocketFile::bind(path, rights).map_err(|error| match error {
                         SocketFileError::InUse(_) => ListenError::InUse(address.clone()),
                         SocketFileError::NotASocket(path) => ListenError::NotASocket(path),
                         error => ListenError::File(error),
                     })?;
                 let (socket, address) = (Socket::Unix(socket), address.clone());
-                Listener { socket, address, file: Some(file), allowed: limits.allowed.clone() }
+                Listener { socket, address, file: Some(file), allowed: allowed.clone() }
             }
             Address::Tcp(place) => {
                 let socket = TcpListener::bind(place).map_err(|error| match error.kind() {
@@ -96,7 +101,7 @@ impl Listener {
                     socket: Socket::Tcp(socket),
                     address,
                     file: None,
-                    allowed: limits.allowed.clone(),
+                    allowed: allowed.clone(),
                 }
             }
         };
@@ -109,7 +114,10 @@ impl Listener {
     }
 
     /// Takes over a socket that another server listened on.
-    pub fn adopt(listening: Listening, limits: &Limits) -> Result<Listener, ListenError> {
+    ///
+    /// # Errors
+    /// Its address is none.
+    pub fn adopt(listening: Listening, allowed: &Allowed) -> Result<Listener, ListenError> {
         let address: Address = listening.address.parse()?;
         let file = match &address {
             Address::Unix(path) => SocketFile::adopt(path),
@@ -119,11 +127,14 @@ impl Listener {
             Address::Unix(_) => Socket::Unix(listening.socket.into()),
             Address::Tcp(_) => Socket::Tcp(listening.socket.into()),
         };
-        Ok(Listener { socket, address, file, allowed: limits.allowed.clone() })
+        Ok(Listener { socket, address, file, allowed: allowed.clone() })
     }
 
     /// Listens at a socket that somebody else has bound, and whose file is not this one's to remove.
-    pub fn inherit(socket: OwnedFd, limits: &Limits) -> Result<Listener, ListenError> {
+    ///
+    /// # Errors
+    /// It is no stream socket that listens, or has no address.
+    pub fn inherit(socket: OwnedFd, allowed: &Allowed) -> Result<Listener, ListenError> {
         let failed = |source: Errno| ListenError::Passed(source.into());
         let listens = sockopt::socket_acceptconn(&socket).map_err(failed)?;
         let kind = sockopt::socket_type(&socket).map_err(failed)?;
@@ -144,15 +155,19 @@ impl Listener {
                 (Socket::Unix(socket.into()), Address::Unix(path))
             }
         };
-        Ok(Listener { socket, address, file: None, allowed: limits.allowed.clone() })
+        Ok(Listener { socket, address, file: None, allowed: allowed.clone() })
     }
 
     /// Where it listens; a TCP port chosen by the system is filled in.
+    #[must_use]
     pub fn address(&self) -> &Address {
         &self.address
     }
 
     /// A further descriptor of the socket, to wait on or to shut it down.
+    ///
+    /// # Errors
+    /// When the system refuses one.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         Ok(match &self.socket {
             Socket::Unix(socket) => socket.try_clone()?.into(),
@@ -167,7 +182,7 @@ impl Accept for Listener {
             Socket::Unix(socket) => socket.accept()?.0.into(),
             Socket::Tcp(socket) => {
                 let (stream, _) = socket.accept()?;
-                // Replies must not wait for acknowledgements (proto.md, "Protocol phases").
+                // Answers must not wait for acknowledgements.
                 stream.set_nodelay(true)?;
                 keep_alive(&stream)?;
                 stream.into()
@@ -220,7 +235,7 @@ mod tests {
         for (socket, address) in
             [(unix, Address::Unix(path.clone())), (OwnedFd::from(tcp), Address::Tcp(place))]
         {
-            let listener = Listener::inherit(socket, &Limits::default()).unwrap();
+            let listener = Listener::inherit(socket, &Allowed::default()).unwrap();
             assert_eq!(*listener.address(), address);
             assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         }
@@ -229,7 +244,7 @@ mod tests {
         let udp = OwnedFd::from(std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
         let connected = OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0);
         for wrong in [file, udp, connected] {
-            let error = Listener::inherit(wrong, &Limits::default()).err().unwrap();
+            let error = Listener::inherit(wrong, &Allowed::default()).err().unwrap();
             assert!(error.to_string().contains("stream sockets that listen"), "{error}");
         }
     }
@@ -237,7 +252,8 @@ mod tests {
     #[test]
     fn peers_that_say_nothing_are_asked_whether_they_are_there() {
         let listener =
-            Listener::bind(&"tcp:127.0.0.1:0".parse().unwrap(), &Limits::default()).unwrap();
+            Listener::bind(&"tcp:127.0.0.1:0".parse().unwrap(), Rights::OWNER, &Allowed::default())
+                .unwrap();
         let Address::Tcp(place) = listener.address().clone() else { panic!("not TCP") };
         let _client = TcpStream::connect(place).unwrap();
         let accepted = listener.accept().unwrap();

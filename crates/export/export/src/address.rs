@@ -1,7 +1,6 @@
-//! Where the server listens: `tcp:HOST:PORT`, or `unix:PATH`.
+//! Where a server listens or a client connects: `unix:PATH` or `tcp:HOST:PORT`.
 //!
-//! The transport is defined for TCP; over unix sockets it is the same, for programs on this host that have an initiator of
-//! their own.
+//! Owns parsing and printing. Does not know sockets that are open, nor the URIs of any protocol.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -9,19 +8,19 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 /// An address of a server.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// An IP address and port; port 0 lets the system choose.
-    Tcp(SocketAddr),
     /// A socket in the file system.
     Unix(PathBuf),
+    /// An IP address and port; port 0 lets the system choose.
+    Tcp(SocketAddr),
 }
 
 /// A text that is no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// Neither of the two forms.
-    #[error("{0:?} is no address for NVMe: write tcp:HOST:PORT, such as tcp:0.0.0.0:4420")]
+    #[error("{0:?} is no address: write unix:PATH or tcp:HOST:PORT")]
     Form(String),
     /// The host is not known or the port is not a number.
     #[error("{text:?}: {why}; write tcp:HOST:PORT with a host that resolves, IPv6 in brackets")]
@@ -36,7 +35,7 @@ pub enum AddressError {
 impl FromStr for Address {
     type Err = AddressError;
 
-    fn from_str(text: &str) -> Result<Address, AddressError> {
+    fn from_str(text: &str) -> Result<Self, AddressError> {
         match text.split_once(':') {
             Some(("unix", path)) if !path.is_empty() => Ok(Address::Unix(path.into())),
             Some(("tcp", place)) => {
@@ -59,29 +58,26 @@ impl fmt::Display for Address {
     }
 }
 
-impl Address {
-    /// The subsystem `nqn` here, as nvme-cli's configuration writes it.
-    #[must_use]
-    pub fn uri(&self, nqn: &str) -> String {
-        match self {
-            Address::Unix(path) => format!("nvme+unix:{}/{nqn}", path.display()),
-            Address::Tcp(place) => format!("nvme+tcp://{place}/{nqn}"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn both_forms_are_read_and_printed() {
-        for text in ["unix:/run/a b.sock", "tcp:127.0.0.1:4420", "tcp:[::1]:0"] {
+        for text in
+            ["unix:/run/a b.sock", "tcp:127.0.0.1:10809", "tcp:127.0.0.1:4420", "tcp:[::1]:0"]
+        {
             assert_eq!(text.parse::<Address>().map(|address| address.to_string()), Ok(text.into()));
         }
-        for text in ["", "unix:", "/run/socket", "tcp", "rdma:1.2.3.4:5"] {
+    }
+
+    #[test]
+    fn anything_else_says_what_to_write() {
+        for text in ["", "unix:", "/run/socket", "tcp", "udp:1.2.3.4:5", "rdma:1.2.3.4:5"] {
             assert_eq!(text.parse::<Address>(), Err(AddressError::Form(text.into())));
         }
-        assert!(matches!("tcp:127.0.0.1".parse::<Address>(), Err(AddressError::Host { .. })));
+        for text in ["tcp:127.0.0.1", "tcp:127.0.0.1:notaport"] {
+            assert!(matches!(text.parse::<Address>(), Err(AddressError::Host { .. })));
+        }
     }
 }
