@@ -293,6 +293,9 @@ pub struct MemberStatus {
     pub want_replacement: bool,
     /// Why it is faulty.
     pub fault: Option<String>,
+    /// It is faulty because its device had gone or did not answer, and can be
+    /// [taken back](crate::control::membership::Membership::come_back) when that is there again.
+    pub away: bool,
     /// Identifies it.
     pub device_uuid: [u8; 16],
     /// Its size.

@@ -37,6 +37,7 @@ impl Decides for Controlled {
             answer(match question {
                 Question::Activate => control.activate().await,
                 Question::Fail(nr, error) => {
+                    control.record.note_away(nr, error);
                     let dropped = control.record.fail_nr(nr, &error.to_string()).await;
                     matches!(dropped, Dropped::Faulty | Dropped::Already)
                 }

@@ -165,6 +165,7 @@ impl Control {
             None => Vec::new(),
         };
         for (nr, error) in &without_bitmap {
+            self.record.note_away(*nr, *error);
             self.record.drop_member(*nr, &format!("its bitmap could not be written: {error}"));
         }
         self.ppl.note_rings();

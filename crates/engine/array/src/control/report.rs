@@ -170,6 +170,7 @@ fn member_status(
         want_replacement: member.want_replacement,
         state,
         fault,
+        away: member.away && state == MemberState::Faulty,
         device_uuid: superblock.device_uuid,
         size: member.device.info().size,
         data_offset: superblock.data_offset.saturating_mul(SECTOR_BYTES),

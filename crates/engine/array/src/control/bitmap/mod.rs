@@ -89,6 +89,7 @@ impl WriteIntent {
                     continue;
                 }
                 let why = format!("its bitmap could not be written: {error}");
+                self.record.note_away(nr, error);
                 self.record.fail_nr(nr, &why).await;
             }
             bitmap.keeper.borrow_mut().end_batch(batch);
@@ -210,6 +211,7 @@ impl WriteIntent {
         let failures = self.record.write_bitmap_header().await;
         let all_told = failures.is_empty();
         for (nr, error) in failures {
+            self.record.note_away(nr, error);
             self.record.drop_member(nr, &format!("its bitmap could not be written: {error}"));
         }
         if !all_told {

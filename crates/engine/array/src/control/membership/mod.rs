@@ -162,22 +162,23 @@ impl Membership {
         check: impl Fn(&Membership) -> Result<(), ControlError>,
     ) -> Result<(), ControlError> {
         let turn = self.record.turn().await;
-        let mut given_up = None;
         check(self)?;
-        {
-            let mut roster = self.record.roster.borrow_mut();
-            if let Some(member) = roster.member(nr) {
-                // Operations that began under an earlier view end with an error, and write nothing to it any more.
-                given_up = Some(Rc::clone(&member.device));
-            }
-            roster.members.retain(|member| member.nr != nr);
-        }
-        self.record.give_up_devices(nr, given_up);
+        self.leave_roster(nr);
         self.record.write_superblocks(&turn).await;
         drop(turn);
         self.record.engines.close_member(nr).await;
         self.record.changed.notify_all();
         Ok(())
+    }
+
+    /// Member `nr` is none any more. The caller holds the turn, records that and closes the device.
+    fn leave_roster(&self, nr: MemberNr) {
+        let mut roster = self.record.roster.borrow_mut();
+        // Operations that began under an earlier view end with an error, and write nothing to it any more.
+        let given_up = roster.member(nr).map(|member| Rc::clone(&member.device));
+        roster.members.retain(|member| member.nr != nr);
+        drop(roster);
+        self.record.give_up_devices(nr, given_up);
     }
 
     /// Adds a device as a spare; where a slot is empty its recovery starts at once. What the device

@@ -23,6 +23,8 @@ use braid_shard::sync::Share;
 use std::rc::Rc;
 use std::sync::Arc;
 
+const DOING: &str = "re-adding a member";
+
 impl Membership {
     /// Takes a member back that was away: what was written meanwhile, by the bitmap, is copied to it.
     ///
@@ -30,21 +32,96 @@ impl Membership {
     /// A device that does not open or is no former member, or whose lacks are not known (any more):
     /// [`ControlError::CannotReAdd`]. Nothing was written then.
     pub async fn re_add(&self, opener: Arc<dyn Opener>) -> Result<MemberNr, ControlError> {
-        let doing = "re-adding a member";
-        let name = opener.name().to_string();
-        let device = self.open_candidate(&*opener, doing).await?;
-        let old = self.superblock_of_former(&name, &device).await?;
-        self.check_not_a_member(&name, Some(&old), false)?;
-        self.check_blocks(&name, &device)?;
+        let (device, old) = self.former(&opener, None).await?;
         let turn = self.record.turn().await;
-        // Somebody else may have added it, or the array been stopped, while this waited.
-        commands::needs_working(&self.record, doing)?;
-        let Some(old) = self.as_of_now(&name, &device, Some(old)).await? else {
-            return Err(self.cannot(&name, "it has no superblock".to_string()));
-        };
-        self.check_not_a_member(&name, Some(&old), false)?;
-        let slot = self.former_slot(&old).map_err(|why| self.cannot(&name, why))?;
+        let (old, slot) = self.still_former(&opener, &device, old, None).await?;
         self.take_back(turn, opener, device, old, slot).await
+    }
+
+    /// [Takes back](Membership::re_add) the faulty member `nr`, whose device had gone and is there again as `opener`: it
+    /// gives up its place among the faulty ones when nothing else stands against it.
+    ///
+    /// # Errors
+    /// As [`Membership::re_add`]; `nr` is no faulty member, or another device than `opener`.
+    pub async fn come_back(
+        &self,
+        nr: MemberNr,
+        opener: Arc<dyn Opener>,
+    ) -> Result<MemberNr, ControlError> {
+        let (device, old) = self.former(&opener, Some(nr)).await?;
+        let turn = self.record.turn().await;
+        let (old, slot) = self.still_former(&opener, &device, old, Some(nr)).await?;
+        self.leave_roster(nr);
+        self.record.engines.close_member(nr).await;
+        self.take_back(turn, opener, device, old, slot).await
+    }
+
+    /// The device of a former member, and the superblock that says which one it was. `away`: it may still be among the
+    /// faulty ones, under this number.
+    async fn former(
+        &self,
+        opener: &Arc<dyn Opener>,
+        away: Option<MemberNr>,
+    ) -> Result<(Rc<Metered>, Superblock), ControlError> {
+        let name = opener.name();
+        let device = self.open_candidate(&**opener, DOING).await?;
+        let old = self.superblock_of_former(name, &device).await?;
+        self.check_not_another(name, &old, away)?;
+        self.check_blocks(name, &device)?;
+        Ok((device, old))
+    }
+
+    /// The same under the turn, with the slot that it can take: somebody else may have added it, or the array been stopped,
+    /// while this waited.
+    async fn still_former(
+        &self,
+        opener: &Arc<dyn Opener>,
+        device: &Rc<Metered>,
+        old: Superblock,
+        away: Option<MemberNr>,
+    ) -> Result<(Superblock, Slot), ControlError> {
+        let name = opener.name();
+        commands::needs_working(&self.record, DOING)?;
+        let Some(old) = self.as_of_now(name, device, Some(old)).await? else {
+            return Err(self.cannot(name, "it has no superblock".to_string()));
+        };
+        self.check_not_another(name, &old, away)?;
+        let slot = self.former_slot(&old).map_err(|why| self.cannot(name, why))?;
+        Ok((old, slot))
+    }
+
+    /// No member has its name or its superblock, but for the faulty one `away`, which has both.
+    fn check_not_another(
+        &self,
+        name: &str,
+        old: &Superblock,
+        away: Option<MemberNr>,
+    ) -> Result<(), ControlError> {
+        let Some(nr) = away else { return self.check_not_a_member(name, Some(old), false) };
+        let ids = |superblock: &Superblock| (superblock.set_uuid, superblock.device_uuid);
+        let roster = self.record.roster.borrow();
+        let known = roster.member(nr).filter(|member| member.is_faulty() && member.name == name);
+        match known {
+            Some(member) if ids(old) == ids(&member.superblock) => {}
+            Some(_) => {
+                let why = "what is there now is not the member that was lost".to_string();
+                return Err(self.cannot(name, why));
+            }
+            None => {
+                let why = "it is no faulty member any more".to_string();
+                return Err(self.cannot(name, why));
+            }
+        }
+        let mut others = roster.members.iter().filter(|member| member.nr != nr);
+        let same = others.find(|known| known.name == name || old.is_twin_of(&known.superblock));
+        match same {
+            Some(known) => Err(ControlError::AlreadyMember {
+                array: self.record.name.clone(),
+                member: name.to_string(),
+                other: known.name.clone(),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// The superblock that says which member it was.

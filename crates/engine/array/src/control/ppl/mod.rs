@@ -259,6 +259,7 @@ impl PartialParity {
                 && !self.record.is_unfinished(error)
             {
                 let why = format!("its partial parity log could not be written: {error}");
+                self.record.note_away(nr, error);
                 self.record.fail_nr(nr, &why).await;
             }
         }

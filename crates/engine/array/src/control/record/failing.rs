@@ -26,9 +26,20 @@ pub(crate) enum Dropped {
 impl Record {
     /// An engine says that member `nr` gave `error`, for which it is about to be failed.
     pub(crate) fn hear_of(&self, nr: MemberNr, error: IoError, report: Report) {
+        self.note_away(nr, error);
         self.suspect(nr, error.to_string());
         drop(report);
         self.suspects.heard();
+    }
+
+    /// Member `nr` is about to be failed for `error`. What comes after it was given up says nothing about its device.
+    pub(crate) fn note_away(&self, nr: MemberNr, error: IoError) {
+        if let Some(member) = self.roster.borrow_mut().member_mut(nr)
+            && member.given_up.is_none()
+            && !member.is_faulty()
+        {
+            member.away |= error.kind == IoErrorKind::Gone;
+        }
     }
 
     pub(crate) async fn fail_nr(&self, nr: MemberNr, why: &str) -> Dropped {

@@ -90,6 +90,7 @@ impl Record {
             }
             drop(roster);
             let why = format!("it could not be flushed: {error}");
+            self.note_away(nr, error);
             self.suspect(nr, why.clone());
             if self.distrusted().contains(&nr) && !planted("suspect-still-read") {
                 // Reads that it has got may come back with what it held before, and parity would be made of that.

@@ -95,6 +95,8 @@ pub(crate) struct Member {
     /// Why it gets no more requests: it does not answer, or was failed by command. It is recorded as faulty as soon as the
     /// superblocks can be written.
     pub(crate) given_up: Option<String>,
+    /// It failed because its device had gone or did not answer: nothing speaks against it when it is there again.
+    pub(crate) away: bool,
     /// The array cannot do without it, although a stop has given it up: that is not recorded.
     pub(crate) needed: bool,
     /// It is to be replaced as soon as there is a spare (md's `want_replacement`, which no superblock keeps).
@@ -129,6 +131,7 @@ impl Member {
             superblock,
             standing,
             given_up: None,
+            away: false,
             needed: false,
             want_replacement: false,
             replaces: None,

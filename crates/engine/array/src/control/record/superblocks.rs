@@ -31,6 +31,7 @@ impl Record {
                 let why = format!(
                     "its superblock, bitmap or bad-block log could not be written: {error}"
                 );
+                self.note_away(nr, error);
                 let dropped = self.drop_member(nr, &why);
                 again |= dropped == Dropped::Faulty;
                 if dropped == Dropped::Kept {

@@ -5,6 +5,7 @@ mod assembly;
 mod bad_blocks;
 mod bitmap;
 mod bitmap_cost;
+mod coming_back;
 mod contents;
 mod copies;
 mod ends_of_jobs;

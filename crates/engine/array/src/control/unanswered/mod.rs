@@ -29,9 +29,9 @@ use crate::error::ControlError;
 use crate::settings::MemberTimeout;
 use crate::state::view::MemberNr;
 use awaited::Awaited;
-use braid_device::Device;
 use braid_device::meter::Metered;
 use braid_device::watch::{Overdue, POLL_INTERVAL};
+use braid_device::{Device, IoError, IoErrorKind};
 use braid_shard::Nanos;
 use questions::Questions;
 use std::rc::Rc;
@@ -203,6 +203,7 @@ impl Unanswered {
                 self.record.roster.borrow_mut().needs(&[nr]);
             }
             let why = format!("a request to it is under way for {seconds} s (member_timeout)");
+            self.record.note_away(nr, IoError::new(IoErrorKind::Gone));
             self.record.give_up(nr, &why);
             let own = Rc::clone(self);
             self.record.shard.spawn(async move {
