@@ -16,7 +16,7 @@ use braid_shard::ring::{Bufs, Ring, RingOp, RingSink, SEGMENTS_MAX};
 use braid_shard::{Buf, BufMut, Shard, TaskId};
 use rustix::net::{SendFlags, Shutdown};
 
-use crate::tls::{Pace, Session, Tls, TlsError, drop_first, sealed_bytes};
+use crate::tls::{Handed, Pace, Session, Tls, TlsError, drop_first, sealed_bytes};
 
 /// Bytes that one receive may bring when small messages are expected: room for over a thousand
 /// requests, small enough to stay in the L2 cache.
@@ -122,6 +122,11 @@ impl Stream {
             self.send_if_taken(&session.close());
         }
         self.shutdown();
+    }
+
+    /// Goes on with TLS that another thread has begun: from here on what is received and sent are plain bytes.
+    pub fn go_on_with(&self, handed: Handed) {
+        *self.session.borrow_mut() = Some(Session::adopt(handed, self.shard.pool()));
     }
 
     fn send_if_taken(&self, bytes: &[u8]) {

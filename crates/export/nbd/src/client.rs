@@ -13,13 +13,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_device::{
     BufMuts, Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, Request as DeviceRequest,
 };
 use braid_export::stream::{Outgoing, Receiver, Stream};
-use braid_shard::Shard;
 use braid_shard::sync::Notify;
+use braid_shard::{Nanos, Shard};
 use slab::Slab;
 
 use crate::Address;
@@ -34,6 +36,11 @@ use crate::protocol::{
 use crate::uri::ExportUri;
 
 pub use crate::dial::{ANSWER_WITHIN, ConnectError};
+
+/// The first reply has to come within so many nanoseconds: a disk behind the server may have to spin up.
+const FIRST_REPLY_WITHIN: Nanos = 30_000_000_000;
+/// Nanoseconds between two looks whether it has.
+const LOOK_EVERY: Nanos = 1_000_000_000;
 
 /// Payload bytes of one send.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -68,6 +75,10 @@ struct State {
     leaving: Cell<bool>,
     /// The connection is of no further use.
     gone: Cell<bool>,
+    /// A reply has come.
+    answered: Cell<bool>,
+    /// Set when it is lost, and when another that shares it is: then it is lost, too.
+    fate: Arc<AtomicBool>,
 }
 
 impl Client {
@@ -84,7 +95,7 @@ impl Client {
         let callee = Callee::Address(address.clone(), options);
         let dialled = callee.dial_from(shard).await?;
         let name = dialled.address.uri(&dialled.offer.export.name);
-        let client = Client::new(shard, name, dialled.offer.clone(), None);
+        let client = Client::new(shard, name, dialled.offer.clone(), None, Arc::default());
         client.state.begin(shard, dialled)?;
         Ok(client)
     }
@@ -93,10 +104,28 @@ impl Client {
     /// [`IoErrorKind::Gone`] when that cannot be done within [`ANSWER_WITHIN`], or something else is offered by then.
     #[must_use]
     pub fn when_needed(shard: &Shard, uri: &ExportUri, offer: ServerOffer) -> Rc<Client> {
-        Client::new(shard, uri.to_string(), offer, Some(Callee::Uri(uri.clone())))
+        Client::sharing(shard, uri, offer, Arc::default())
     }
 
-    fn new(shard: &Shard, name: String, offer: ServerOffer, callee: Option<Callee>) -> Rc<Client> {
+    /// The same; it shares its `fate` with others, on whatever shards: when one of them is lost, which sets it, all are, and none
+    /// that is made later connects.
+    #[must_use]
+    pub fn sharing(
+        shard: &Shard,
+        uri: &ExportUri,
+        offer: ServerOffer,
+        fate: Arc<AtomicBool>,
+    ) -> Rc<Client> {
+        Client::new(shard, uri.to_string(), offer, Some(Callee::Uri(uri.clone())), fate)
+    }
+
+    fn new(
+        shard: &Shard,
+        name: String,
+        offer: ServerOffer,
+        callee: Option<Callee>,
+        fate: Arc<AtomicBool>,
+    ) -> Rc<Client> {
         let state = Rc::new(State {
             pending: RefCell::new(Slab::new()),
             unsent: RefCell::new(VecDeque::new()),
@@ -105,6 +134,8 @@ impl Client {
             maximum: u64::from(offer.export.block.maximum),
             leaving: Cell::new(false),
             gone: Cell::new(false),
+            answered: Cell::new(false),
+            fate,
         });
         let (info, shard) = (info_of(name, &offer), shard.clone());
         Rc::new(Client { info, offer, state, shard, callee: Cell::new(callee) })
@@ -119,7 +150,7 @@ impl Client {
     /// True if the connection has ended, or could not be made: every request fails from now on.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        self.state.gone.get()
+        self.state.is_gone()
     }
 }
 
@@ -136,7 +167,7 @@ impl Device for Client {
     }
 
     fn submit(&self, request: DeviceRequest, done: Completion) {
-        if self.state.gone.get() {
+        if self.state.is_gone() {
             done.finish(Err(IoError::new(IoErrorKind::Gone)), request.op);
             return;
         }
@@ -192,16 +223,48 @@ impl State {
     fn begin(self: &Rc<Self>, shard: &Shard, dialled: Dialled) -> Result<(), ConnectError> {
         let stream = Stream::new(shard, dialled.fd).ok_or(ConnectError::NoRing(shard.id()))?;
         let stream = Rc::new(stream);
+        if let Some(secure) = dialled.secure {
+            stream.go_on_with(secure);
+        }
         // The longest head before data: a chunk's header and its offset.
         let receiver = Receiver::new(&stream, CHUNK_BYTES + 8);
         shard.spawn(Rc::clone(self).send(Rc::clone(&stream)));
-        shard.spawn(Rc::clone(self).receive(stream, receiver));
+        shard.spawn(Rc::clone(self).receive(Rc::clone(&stream), receiver));
+        shard.spawn(Rc::clone(self).expect_reply(shard.clone(), stream));
         Ok(())
+    }
+
+    /// Loses the connection when the first reply does not come: nobody else may watch what is asked before an array runs.
+    async fn expect_reply(self: Rc<Self>, shard: Shard, stream: Rc<Stream>) {
+        let mut asked = None;
+        while !self.answered.get() && !self.gone.get() && !self.leaving.get() {
+            let now = shard.now();
+            match self.pending.borrow().is_empty() {
+                true => asked = None,
+                false if now - *asked.get_or_insert(now) < FIRST_REPLY_WITHIN => {}
+                false => break,
+            }
+            shard.sleep(LOOK_EVERY).await;
+        }
+        if asked.is_some_and(|asked| shard.now() - asked >= FIRST_REPLY_WITHIN)
+            && !self.answered.get()
+        {
+            tracing::warn!("an NBD server does not answer: its connection is ended");
+            stream.shutdown();
+            self.lose();
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone.get() || self.fate.load(Ordering::Acquire)
     }
 
     /// The connection is of no further use: what is under way ends.
     fn lose(&self) {
         self.gone.set(true);
+        if !self.leaving.get() {
+            self.fate.store(true, Ordering::Release);
+        }
         self.to_send.notify_all();
         let mut pending = std::mem::take(&mut *self.pending.borrow_mut());
         for request in pending.drain() {
@@ -300,7 +363,9 @@ impl State {
         receiver: &mut Receiver,
     ) -> Result<(), LostError> {
         loop {
-            match receiver.take(|input| decoder.step(input))? {
+            let event = receiver.take(|input| decoder.step(input))?;
+            self.answered.set(self.answered.get() || event != ReplyEvent::NeedMore);
+            match event {
                 ReplyEvent::NeedMore => {
                     if !receiver.fill().await? {
                         return Ok(());

@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use braid_export::tls::{BlockingTls, CertificatesError, ClientTls, Handed, TlsError};
 use braid_shard::Shard;
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
@@ -24,7 +25,7 @@ use crate::Address;
 use crate::protocol::{
     ClientHandshake, ClientHandshakeError, ClientHandshakeStep, ClientOptions, Request, ServerOffer,
 };
-use crate::uri::{ExportUri, Place};
+use crate::uri::{ExportUri, Place, UriTls};
 
 /// A server has so long for all that comes before the first request.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -72,6 +73,20 @@ pub enum ConnectError {
         /// The error of the system call.
         source: io::Error,
     },
+    /// There are no certificates for TLS.
+    #[error("the certificates for the NBD server: {0}")]
+    Certificates(#[from] CertificatesError),
+    /// The server is not who it should be, or does not accept this client.
+    #[error(
+        "TLS with the NBD server at {address}: {source}; check the certificates of both, and that the server's is for the \
+         host's name (tls-hostname in the URI says another)"
+    )]
+    Tls {
+        /// Where.
+        address: Address,
+        /// The reason.
+        source: TlsError,
+    },
     /// The handshake failed.
     #[error(transparent)]
     Handshake(#[from] ClientHandshakeError),
@@ -96,6 +111,8 @@ pub(crate) struct Dialled {
     pub address: Address,
     /// The server's offer.
     pub offer: ServerOffer,
+    /// The TLS that has begun on it.
+    pub secure: Option<Handed>,
 }
 
 /// Whom to connect to.
@@ -114,8 +131,10 @@ impl Callee {
     /// Nobody listens, the server refuses or is none, or it has not answered by `until`.
     pub fn dial(&self, until: Instant) -> Result<Dialled, ConnectError> {
         match self {
-            Callee::Address(address, options) => dial(address, options.clone(), until),
+            Callee::Address(address, options) => dial(address, options.clone(), None, until),
             Callee::Uri(uri) => {
+                // Read each time, since certificates are renewed.
+                let tls = uri.tls().map(|tls| client_tls(tls, uri.place())).transpose()?;
                 let options = ClientOptions { export: uri.export().to_string(), structured: true };
                 let mut addresses = addresses(uri.place(), until)?;
                 let last = addresses.pop();
@@ -123,13 +142,13 @@ impl Callee {
                     // One that does not answer leaves time for the others.
                     let others = u32::try_from(addresses.len() - at).unwrap_or(u32::MAX);
                     let share = left(until).unwrap_or_default() / others.saturating_add(1);
-                    match dial(address, options.clone(), Instant::now() + share) {
+                    match dial(address, options.clone(), tls.as_ref(), Instant::now() + share) {
                         Err(ConnectError::Connect { .. } | ConnectError::Silent(_)) => {}
                         done => return done,
                     }
                 }
                 let last = last.ok_or_else(|| no_address(uri.place()))?;
-                dial(&last, options, until)
+                dial(&last, options, tls.as_ref(), until)
             }
         }
     }
@@ -168,9 +187,21 @@ impl Callee {
 /// As [`Callee::dial`].
 pub(crate) fn ask(uri: &ExportUri, within: Duration) -> Result<ServerOffer, ConnectError> {
     let dialled = Callee::Uri(uri.clone()).dial(Instant::now() + within)?;
-    // The offer is known by now; a server that has gone meanwhile need not be told.
-    let _ = rustix::net::send(&dialled.fd, &Request::encode_disconnect(), SendFlags::NOSIGNAL);
+    if dialled.secure.is_none() {
+        // The offer is known by now; a server that has gone meanwhile need not be told.
+        let _ = rustix::net::send(&dialled.fd, &Request::encode_disconnect(), SendFlags::NOSIGNAL);
+    }
     Ok(dialled.offer)
+}
+
+/// The TLS that a URI asks for. A socket in the file system is on this host.
+fn client_tls(tls: &UriTls, place: &Place) -> Result<ClientTls, ConnectError> {
+    let host = match (&tls.hostname, place) {
+        (Some(name), _) => name,
+        (None, Place::Tcp { host, .. }) => host,
+        (None, Place::Unix(_)) => "localhost",
+    };
+    Ok(ClientTls::load(&tls.certificates, host)?)
 }
 
 /// The time that is left; `None`: none.
@@ -216,9 +247,13 @@ fn addresses(place: &Place, until: Instant) -> Result<Vec<Address>, ConnectError
 fn dial(
     address: &Address,
     options: ClientOptions,
+    tls: Option<&ClientTls>,
     until: Instant,
 ) -> Result<Dialled, ConnectError> {
     let mut handshake = ClientHandshake::new(options)?;
+    if tls.is_some() {
+        handshake = handshake.within_tls();
+    }
     let connected = match address {
         Address::Unix(path) => connect_unix(path, until),
         Address::Tcp(place) => connect_tcp(place, until),
@@ -232,26 +267,72 @@ fn dial(
         true => ConnectError::Silent(address.clone()),
         false => ConnectError::Cut { address: address.clone(), source },
     };
+    let of_tls = |source: TlsError| match source {
+        TlsError::Socket(source) => cut(source),
+        source => ConnectError::Tls { address: address.clone(), source },
+    };
+    let too_early = || cut(io::Error::other("it sent a reply before any request"));
     let (mut out, mut bytes) = (Vec::new(), vec![0; RECEIVE_BYTES]);
+    let mut secure: Option<BlockingTls> = None;
+    let mut socket = Timed { fd: &fd, until };
     let offer = loop {
-        let received = receive(&fd, &mut bytes, until).map_err(cut)?;
-        // At most `bytes.len()` were received.
-        let mut input = &bytes[..received];
+        let received = match &mut secure {
+            None => receive(&fd, &mut bytes, until).map_err(cut)?,
+            Some(secure) => secure.receive(&mut socket, &mut bytes).map_err(of_tls)?,
+        };
+        let mut input = bytes.get(..received).unwrap_or_default();
         let step = handshake.step(&mut input, &mut out)?;
-        if let ClientHandshakeStep::Transmission(offer) = step {
-            if !input.is_empty() {
-                return Err(cut(io::Error::other("it sent a reply before any request")));
+        match (step, tls) {
+            (ClientHandshakeStep::Transmission(offer), _) if input.is_empty() => break *offer,
+            (ClientHandshakeStep::Transmission(_), _) => return Err(too_early()),
+            (ClientHandshakeStep::StartTls, Some(tls)) => {
+                if !input.is_empty() {
+                    return Err(cut(io::Error::other(
+                        "it said something between its words and TLS",
+                    )));
+                }
+                secure = Some(BlockingTls::connect(tls, &mut socket).map_err(of_tls)?);
+                handshake.go_on(&mut out);
             }
-            break *offer;
+            _ => {}
         }
-        send_all(&fd, &out, until).map_err(cut)?;
+        match &mut secure {
+            None => send_all(&fd, &out, until).map_err(cut)?,
+            Some(secure) => secure.send(&mut socket, &out).map_err(of_tls)?,
+        }
         out.clear();
+    };
+    let secure = match secure {
+        None => None,
+        Some(secure) => Some(secure.hand_over().ok_or_else(too_early)?),
     };
     // From here on who uses it decides how long it waits.
     for direction in [Timeout::Recv, Timeout::Send] {
         sockopt::set_socket_timeout(&fd, direction, None).map_err(|error| failed(error.into()))?;
     }
-    Ok(Dialled { fd, address: address.clone(), offer })
+    Ok(Dialled { fd, address: address.clone(), offer, secure })
+}
+
+/// A socket whose reads and writes are over when the time is.
+struct Timed<'a> {
+    fd: &'a OwnedFd,
+    until: Instant,
+}
+
+impl io::Read for Timed<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        receive(self.fd, bytes, self.until)
+    }
+}
+
+impl io::Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        send_all(self.fd, bytes, self.until).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn is_late(error: &io::Error) -> bool {

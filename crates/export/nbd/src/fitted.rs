@@ -53,6 +53,12 @@ impl Fitted {
         let (shard, sets) = (shard.clone(), IoSets::new(shard));
         Fitted { info, inner: Rc::new(Inner { client, shard, sets, features, maximum }) }
     }
+
+    /// The same; it asks for requests that are collected and merged, since each costs a message.
+    pub fn plugged(mut self) -> Fitted {
+        self.info.wants_plug = true;
+        self
+    }
 }
 
 impl Device for Fitted {

@@ -12,6 +12,7 @@ pub mod client;
 mod coverage;
 mod dial;
 mod fitted;
+mod member;
 pub mod protocol;
 mod remote;
 mod returning;
@@ -19,5 +20,6 @@ pub mod serve;
 mod uri;
 
 pub use address::{Address, AddressError, NbdUri};
+pub use member::RemoteMember;
 pub use remote::RemoteExport;
-pub use uri::{DEFAULT_PORT, ExportUri, Place, UriError, UriFault};
+pub use uri::{DEFAULT_PORT, ExportUri, Place, UriError, UriFault, UriTls};

@@ -40,23 +40,43 @@ impl RemoteExport {
         writable: bool,
         within: Duration,
     ) -> Result<RemoteExport, OpenError> {
-        let name = uri.to_string();
-        let failed = |why: String| OpenError { name: name.clone(), why };
-        let offer = dial::ask(uri, within).map_err(|error| failed(error.to_string()))?;
-        let (block, features) = (offer.export.block, offer.export.features);
-        if writable && features.read_only {
-            return Err(failed(
-                "the server exports it read-only; have the server allow writing, or mount with --read-only".to_string(),
-            ));
-        }
-        if block.minimum > BLOCK_MAX || block.maximum < BLOCK_MAX {
-            return Err(failed(format!(
-                "the server takes requests of {} to {} bytes; one that takes {BLOCK_MAX} is needed",
-                block.minimum, block.maximum
-            )));
-        }
-        Ok(RemoteExport { name, uri: uri.clone(), offer })
+        let offer = offer_of(uri, writable, within)?;
+        Ok(RemoteExport { name: uri.to_string(), uri: uri.clone(), offer })
     }
+}
+
+/// The offer of the server of `uri`, if a device can be made of it.
+pub(crate) fn offer_of(
+    uri: &ExportUri,
+    writable: bool,
+    within: Duration,
+) -> Result<ServerOffer, OpenError> {
+    let failed = |why: String| OpenError { name: uri.to_string(), why };
+    let offer = dial::ask(uri, within).map_err(|error| failed(error.to_string()))?;
+    let (block, features) = (offer.export.block, offer.export.features);
+    if writable && features.read_only {
+        return Err(failed(
+            "the server exports it read-only; have the server allow writing, or use it with --read-only".to_string(),
+        ));
+    }
+    if block.minimum > BLOCK_MAX || block.maximum < BLOCK_MAX {
+        return Err(failed(format!(
+            "the server takes requests of {} to {} bytes; one that takes {BLOCK_MAX} is needed",
+            block.minimum, block.maximum
+        )));
+    }
+    Ok(offer)
+}
+
+/// What the user should know of a server with this offer.
+pub(crate) fn notes_on(name: &str, offer: &ServerOffer) -> Vec<String> {
+    let features = offer.export.features;
+    if features.flush || features.read_only {
+        return Vec::new();
+    }
+    vec![format!(
+        "{name}: the server has no flush, so what it has taken counts as durable: that it is, nobody can check"
+    )]
 }
 
 impl Connected for Client {
@@ -80,14 +100,7 @@ impl Opener for RemoteExport {
     }
 
     fn notes(&self) -> Vec<String> {
-        let features = self.offer.export.features;
-        if features.flush || features.read_only {
-            return Vec::new();
-        }
-        vec![format!(
-            "{}: the server has no flush, so what it has taken counts as durable: that it is, nobody can check",
-            self.name
-        )]
+        notes_on(&self.name, &self.offer)
     }
 
     fn is_remote(&self) -> bool {

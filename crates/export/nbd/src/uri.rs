@@ -33,16 +33,30 @@ pub enum Place {
     },
 }
 
-/// An export of an NBD server: `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`.
+/// The TLS of a connection.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct UriTls {
+    /// The folder of the client's certificates.
+    pub certificates: PathBuf,
+    /// The name that the server's certificate must be for, where that is not the host's.
+    pub hostname: Option<String>,
+}
+
+/// An export of an NBD server: `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`; with TLS
+/// `nbds://HOST[:PORT]/EXPORT?tls-certificates=FOLDER` or `nbds+unix:///EXPORT?socket=PATH&tls-certificates=FOLDER`, to both
+/// of which `&tls-hostname=NAME` may be added.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ExportUri {
     place: Place,
     export: String,
+    tls: Option<UriTls>,
 }
 
 /// Why a text is no URI of an export that can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?}: {fault}; write nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH")]
+#[error(
+    "{text:?}: {fault}; write nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH, with TLS nbds"
+)]
 pub struct UriError {
     /// The text that was given.
     pub text: String,
@@ -53,14 +67,19 @@ pub struct UriError {
 /// The fault in a URI.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UriFault {
-    /// Neither `nbd://` nor `nbd+unix://`.
-    #[error("an NBD URI begins with nbd:// or nbd+unix://")]
+    /// None of the schemes.
+    #[error("an NBD URI begins with nbd:// or nbd+unix://, with TLS nbds:// or nbds+unix://")]
     Scheme,
-    /// `nbds://` or `nbds+unix://`.
-    #[error("TLS is not there yet: use a network that can be trusted, or a tunnel")]
-    Tls,
-    /// A user's name, which only TLS has a use for.
-    #[error("a user's name before the host is for TLS, which is not there yet")]
+    /// `nbds://` or `nbds+unix://` without certificates.
+    #[error(
+        "nbds needs the folder of the client's certificates, which has ca-cert.pem: add ?tls-certificates=FOLDER, behind a \
+         socket &tls-certificates=FOLDER"
+    )]
+    NoCertificates,
+    /// A user's name, which only pre-shared keys have a use for.
+    #[error(
+        "a user's name before the host is for pre-shared keys, which are not there; certificates are"
+    )]
     User,
     /// No host, or what cannot be the name of one.
     #[error("{0:?} is no host: give a name, an IPv4 address, or an IPv6 address in brackets")]
@@ -87,9 +106,7 @@ pub enum UriFault {
     #[error("the name of an export is at most 4096 bytes of UTF-8 without NUL")]
     Export,
     /// The path of the socket cannot be one.
-    #[error(
-        "the path of a socket holds no NUL; sockets without a name in the file system are not used"
-    )]
+    #[error("a path holds no NUL; sockets without a name in the file system are not used")]
     SocketPath,
 }
 
@@ -117,7 +134,13 @@ impl ExportUri {
         &self.export
     }
 
-    /// The same with the socket's path absolute, so that it means the same in another folder.
+    /// The TLS of the connection; `None`: it has none.
+    #[must_use]
+    pub fn tls(&self) -> Option<&UriTls> {
+        self.tls.as_ref()
+    }
+
+    /// The same with the paths of socket and certificates absolute, so that it means the same in another folder.
     ///
     /// # Errors
     /// When the current folder is not known.
@@ -126,7 +149,14 @@ impl ExportUri {
             Place::Unix(path) => Place::Unix(std::path::absolute(path)?),
             tcp @ Place::Tcp { .. } => tcp,
         };
-        Ok(ExportUri { place, ..self })
+        let absolute = |tls: UriTls| {
+            Ok::<_, io::Error>(UriTls {
+                certificates: std::path::absolute(tls.certificates)?,
+                ..tls
+            })
+        };
+        let tls = self.tls.map(absolute).transpose()?;
+        Ok(ExportUri { place, tls, ..self })
     }
 }
 
@@ -141,17 +171,31 @@ impl FromStr for ExportUri {
 impl fmt::Display for ExportUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Unix(path) => f.write_str(&of_socket(path, &self.export)),
+            Place::Unix(path) => match self.tls {
+                None => f.write_str(&of_socket(path, &self.export))?,
+                Some(_) => {
+                    f.write_str(&of_socket(path, &self.export).replacen("nbd", "nbds", 1))?
+                }
+            },
             Place::Tcp { host, port } => {
+                f.write_str(if self.tls.is_some() { "nbds://" } else { "nbd://" })?;
                 match host.contains(':') {
-                    true => write!(f, "nbd://[{host}]")?,
-                    false => write!(f, "nbd://{host}")?,
+                    true => write!(f, "[{host}]")?,
+                    false => f.write_str(host)?,
                 }
                 if *port != DEFAULT_PORT {
                     write!(f, ":{port}")?;
                 }
-                write!(f, "/{}", percent_encoded(self.export.as_bytes()))
+                write!(f, "/{}", percent_encoded(self.export.as_bytes()))?;
             }
+        }
+        let Some(UriTls { certificates, hostname }) = &self.tls else { return Ok(()) };
+        let before = if matches!(self.place, Place::Unix(_)) { '&' } else { '?' };
+        let folder = percent_encoded(certificates.as_os_str().as_encoded_bytes());
+        write!(f, "{before}tls-certificates={folder}")?;
+        match hostname {
+            Some(name) => write!(f, "&tls-hostname={}", percent_encoded(name.as_bytes())),
+            None => Ok(()),
         }
     }
 }
@@ -166,21 +210,32 @@ fn parse(text: &str) -> Result<ExportUri, UriFault> {
         None => (rest, None),
     };
     let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
-    let socket = socket_of(query.unwrap_or_default())?;
-    let place = match (scheme.to_ascii_lowercase().as_str(), socket) {
-        ("nbd", None) => tcp(authority)?,
-        ("nbd", Some(_)) => return Err(UriFault::Parameter("socket".to_string())),
-        ("nbd+unix", _) if !authority.is_empty() => return Err(UriFault::HostOfSocket),
-        ("nbd+unix", Some(path)) if !path.as_os_str().is_empty() => Place::Unix(path),
-        ("nbd+unix", _) => return Err(UriFault::NoSocket),
-        ("nbds" | "nbds+unix", _) => return Err(UriFault::Tls),
+    let Query { socket, certificates, hostname } = query_of(query.unwrap_or_default())?;
+    let scheme = scheme.to_ascii_lowercase();
+    let place = match (scheme.as_str(), socket) {
+        ("nbd" | "nbds", None) => tcp(authority)?,
+        ("nbd" | "nbds", Some(_)) => return Err(UriFault::Parameter("socket".to_string())),
+        ("nbd+unix" | "nbds+unix", _) if !authority.is_empty() => {
+            return Err(UriFault::HostOfSocket);
+        }
+        ("nbd+unix" | "nbds+unix", Some(path)) if !path.as_os_str().is_empty() => Place::Unix(path),
+        ("nbd+unix" | "nbds+unix", _) => return Err(UriFault::NoSocket),
         _ => return Err(UriFault::Scheme),
+    };
+    let tls = match (scheme.starts_with("nbds"), certificates, hostname) {
+        (false, None, None) => None,
+        (false, Some(_), _) => return Err(UriFault::Parameter("tls-certificates".to_string())),
+        (false, None, Some(_)) => return Err(UriFault::Parameter("tls-hostname".to_string())),
+        (true, Some(folder), hostname) if !folder.as_os_str().is_empty() => {
+            Some(UriTls { certificates: folder, hostname })
+        }
+        (true, ..) => return Err(UriFault::NoCertificates),
     };
     let export = String::from_utf8(decoded(export)?).map_err(|_| UriFault::Export)?;
     if export.len() > EXPORT_BYTES_MAX || export.contains('\0') {
         return Err(UriFault::Export);
     }
-    Ok(ExportUri { place, export })
+    Ok(ExportUri { place, export, tls })
 }
 
 /// The host and port of `authority`.
@@ -221,21 +276,42 @@ fn tcp(authority: &str) -> Result<Place, UriFault> {
     Ok(Place::Tcp { host, port })
 }
 
-/// The parameter `socket` of a query; no other is known.
-fn socket_of(query: &str) -> Result<Option<PathBuf>, UriFault> {
-    let mut socket = None;
+/// The parameters of a query that are known.
+#[derive(Default)]
+struct Query {
+    socket: Option<PathBuf>,
+    certificates: Option<PathBuf>,
+    hostname: Option<String>,
+}
+
+fn query_of(query: &str) -> Result<Query, UriFault> {
+    let mut found = Query::default();
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        if name != "socket" || socket.is_some() {
-            return Err(UriFault::Parameter(name.to_string()));
+        let unknown = || UriFault::Parameter(name.to_string());
+        let twice = match name {
+            "socket" => found.socket.replace(path_of(value)?).is_some(),
+            "tls-certificates" => found.certificates.replace(path_of(value)?).is_some(),
+            "tls-hostname" => {
+                let name = String::from_utf8(decoded(value)?);
+                let name = name.ok().filter(|name| !name.is_empty() && !name.contains('\0'));
+                found.hostname.replace(name.ok_or_else(unknown)?).is_some()
+            }
+            _ => return Err(unknown()),
+        };
+        if twice {
+            return Err(unknown());
         }
-        let path = decoded(value)?;
-        if path.contains(&0) {
-            return Err(UriFault::SocketPath);
-        }
-        socket = Some(PathBuf::from(OsString::from_vec(path)));
     }
-    Ok(socket)
+    Ok(found)
+}
+
+fn path_of(value: &str) -> Result<PathBuf, UriFault> {
+    let path = decoded(value)?;
+    if path.contains(&0) {
+        return Err(UriFault::SocketPath);
+    }
+    Ok(PathBuf::from(OsString::from_vec(path)))
 }
 
 /// The URI of an export behind a socket in the file system.
@@ -298,6 +374,12 @@ mod tests {
             ("nbd+unix://?socket=nbd.sock", "nbd+unix:///?socket=nbd.sock", ""),
             ("nbd+unix:///a=b?socket=a=b", "nbd+unix:///a%3Db?socket=a%3Db", "a=b"),
             ("nbd+unix:///%c3%a4?socket=/%ff", "nbd+unix:///%C3%A4?socket=/%FF", "ä"),
+            ("nbds://H/x?tls-certificates=/a%20b", "nbds://h/x?tls-certificates=/a%20b", "x"),
+            (
+                "NBDS+unix:///x?tls-hostname=H&tls-certificates=a&socket=b",
+                "nbds+unix:///x?socket=b&tls-certificates=a&tls-hostname=H",
+                "x",
+            ),
         ] {
             let uri: ExportUri = text.parse().unwrap();
             assert_eq!((uri.to_string().as_str(), uri.export()), (printed, export), "{text}");
@@ -316,8 +398,21 @@ mod tests {
             ("nbd:unix:/run/x.sock", UriFault::Scheme),
             ("nbd+vsock:///x", UriFault::Scheme),
             ("http://h/x", UriFault::Scheme),
-            ("nbds://h/x", UriFault::Tls),
-            ("nbds+unix:///x?socket=a", UriFault::Tls),
+            ("nbds://h/x", UriFault::NoCertificates),
+            ("nbds://h/x?tls-certificates=", UriFault::NoCertificates),
+            ("nbds+unix:///x?socket=a", UriFault::NoCertificates),
+            ("nbds+unix:///x?tls-certificates=a", UriFault::NoSocket),
+            ("nbd://h/x?tls-certificates=a", UriFault::Parameter("tls-certificates".to_string())),
+            ("nbd://h/x?tls-hostname=a", UriFault::Parameter("tls-hostname".to_string())),
+            (
+                "nbds://h/x?tls-certificates=a&tls-certificates=b",
+                UriFault::Parameter("tls-certificates".to_string()),
+            ),
+            ("nbds://h/x?tls-certificates=%00", UriFault::SocketPath),
+            (
+                "nbds://h/x?tls-certificates=a&tls-hostname=",
+                UriFault::Parameter("tls-hostname".to_string()),
+            ),
             ("nbd://user@h/x", UriFault::User),
             ("nbd:///x", host("")),
             ("nbd://:10809/x", host(":10809")),
@@ -374,7 +469,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_back_or_refused(text in "(nbd(\\+unix)?://)?[ -~é%/?#\\[\\]:]{0,40}") {
+        fn any_text_is_read_back_or_refused(text in "(nbds?(\\+unix)?://)?[ -~é%/?#\\[\\]:]{0,40}(\\?(socket=a&)?tls-certificates=[a-z%&=]{0,4})?") {
             if let Ok(uri) = text.parse::<ExportUri>() {
                 prop_assert_eq!(uri.to_string().parse(), Ok(uri));
             }

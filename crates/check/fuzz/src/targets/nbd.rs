@@ -237,6 +237,9 @@ fn client_handshake(pieces: &mut dyn Iterator<Item = &[u8]>) -> Result<Meaning, 
             Ok(ClientHandshakeStep::NeedMore) => {
                 must(input.is_empty(), "a handshake that needs more has taken all")?;
             }
+            Ok(ClientHandshakeStep::StartTls) => {
+                return Err("TLS began, which nobody asked for".to_owned());
+            }
             Ok(ClientHandshakeStep::Transmission(offer)) => {
                 verdict = Verdict::Accepted;
                 events.push(format!("{offer:?}"));

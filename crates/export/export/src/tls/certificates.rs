@@ -1,4 +1,4 @@
-//! The files of a server's certificates, and what is wrong with them.
+//! The files of a server's or client's certificates, and what is wrong with them.
 //!
 //! Does not know connections. Names of files are those of qemu's `tls-creds-x509` and of `nbdkit --tls-certificates`.
 
@@ -6,17 +6,22 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// The server's certificate, and those between it and its authority.
 const SERVER_CERT: &str = "server-cert.pem";
 /// Its private key.
 const SERVER_KEY: &str = "server-key.pem";
-/// The authorities whose clients are let in.
+/// The client's certificate, and those between it and its authority.
+const CLIENT_CERT: &str = "client-cert.pem";
+/// Its private key.
+const CLIENT_KEY: &str = "client-key.pem";
+/// The authorities whose clients are let in, or whose servers are believed.
 const CA_CERT: &str = "ca-cert.pem";
 /// The certificates that these have revoked.
 const CA_CRL: &str = "ca-crl.pem";
@@ -26,8 +31,9 @@ const CA_CRL: &str = "ca-crl.pem";
 pub enum CertificatesError {
     /// A file cannot be read.
     #[error(
-        "reading {}: {source}; a folder of TLS certificates has server-cert.pem and server-key.pem, and ca-cert.pem \
-         where clients are to be verified", .path.display()
+        "reading {}: {source}; a server's folder of TLS certificates has server-cert.pem and server-key.pem, and ca-cert.pem \
+         where clients are to be verified; a client's has ca-cert.pem, and client-cert.pem with client-key.pem where the server \
+         verifies clients", .path.display()
     )]
     Read {
         /// The file.
@@ -47,22 +53,30 @@ pub enum CertificatesError {
     },
     /// Certificate and key are not for each other, or are of a kind that TLS does not use any more.
     #[error(
-        "server-cert.pem and server-key.pem in {}: {source}; the key must be the certificate's, RSA of at least 2048 \
+        "{whose}-cert.pem and {whose}-key.pem in {}: {source}; the key must be the certificate's, RSA of at least 2048 \
          bits, ECDSA or Ed25519", .folder.display()
     )]
     Pair {
         /// The folder.
         folder: PathBuf,
+        /// `server` or `client`.
+        whose: &'static str,
         /// The reason.
         source: rustls::Error,
     },
-    /// Clients cannot be verified by these authorities.
-    #[error("ca-cert.pem and ca-crl.pem in {}: {source}; clients cannot be verified by them", .folder.display())]
+    /// Peers cannot be verified by these authorities.
+    #[error("ca-cert.pem and ca-crl.pem in {}: {source}; nobody can be verified by them", .folder.display())]
     Authorities {
         /// The folder.
         folder: PathBuf,
         /// The reason.
         source: VerifierBuilderError,
+    },
+    /// No certificate can be for this server.
+    #[error("{server:?} is neither a host's name nor an IP address, so no certificate is for it")]
+    Name {
+        /// The text.
+        server: String,
     },
 }
 
@@ -71,7 +85,8 @@ pub(super) fn load(folder: &Path, verify_peer: bool) -> Result<ServerConfig, Cer
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let chain: Vec<CertificateDer<'static>> = all_of(&folder.join(SERVER_CERT), "a certificate")?;
     let key = key_of(&folder.join(SERVER_KEY))?;
-    let pair = |source| CertificatesError::Pair { folder: folder.to_owned(), source };
+    let pair =
+        |source| CertificatesError::Pair { folder: folder.to_owned(), whose: "server", source };
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(pair)?;
@@ -91,6 +106,49 @@ fn verifier(
     folder: &Path,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, CertificatesError> {
+    let roots = Arc::new(authorities(folder)?);
+    let mut builder = WebPkiClientVerifier::builder_with_provider(roots, provider);
+    if let Some(lists) = revocations(folder)? {
+        // An authority without a list has revoked nothing, as GnuTLS has it.
+        builder = builder.with_crls(lists).allow_unknown_revocation_status();
+    }
+    builder
+        .build()
+        .map_err(|source| CertificatesError::Authorities { folder: folder.to_owned(), source })
+}
+
+/// The configuration that rustls needs to be a client with the files in `folder`.
+pub(super) fn load_client(folder: &Path) -> Result<ClientConfig, CertificatesError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let roots = Arc::new(authorities(folder)?);
+    let mut verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
+    if let Some(lists) = revocations(folder)? {
+        verifier = verifier.with_crls(lists).allow_unknown_revocation_status();
+    }
+    let verifier = verifier
+        .build()
+        .map_err(|source| CertificatesError::Authorities { folder: folder.to_owned(), source })?;
+    let pair =
+        |source| CertificatesError::Pair { folder: folder.to_owned(), whose: "client", source };
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(pair)?
+        .with_webpki_verifier(verifier);
+    let own = folder.join(CLIENT_CERT);
+    let mut config = if own.exists() {
+        let chain: Vec<CertificateDer<'static>> = all_of(&own, "a certificate")?;
+        let key = key_of(&folder.join(CLIENT_KEY))?;
+        builder.with_client_auth_cert(chain, key).map_err(pair)?
+    } else {
+        builder.with_no_client_auth()
+    };
+    // Connections live long: nothing is gained by resuming one.
+    config.resumption = Resumption::disabled();
+    Ok(config)
+}
+
+/// The authorities whose peers are believed.
+fn authorities(folder: &Path) -> Result<RootCertStore, CertificatesError> {
     let path = folder.join(CA_CERT);
     let wanted = "certificates of authorities";
     let mut roots = RootCertStore::empty();
@@ -98,16 +156,15 @@ fn verifier(
         let content = |error: rustls::Error| content(&path, wanted, error.to_string());
         roots.add(authority).map_err(content)?;
     }
-    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-    let revoked = folder.join(CA_CRL);
-    if revoked.exists() {
-        let lists = all_of::<CertificateRevocationListDer<'static>>(&revoked, "revocations")?;
-        // An authority without a list has revoked nothing, as GnuTLS has it.
-        builder = builder.with_crls(lists).allow_unknown_revocation_status();
-    }
-    builder
-        .build()
-        .map_err(|source| CertificatesError::Authorities { folder: folder.to_owned(), source })
+    Ok(roots)
+}
+
+/// What they have revoked, where that is said.
+fn revocations(
+    folder: &Path,
+) -> Result<Option<Vec<CertificateRevocationListDer<'static>>>, CertificatesError> {
+    let path = folder.join(CA_CRL);
+    path.exists().then(|| all_of(&path, "revocations")).transpose()
 }
 
 fn content(path: &Path, wanted: &'static str, why: String) -> CertificatesError {

@@ -5,7 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::ServerConfig;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
 
 use super::certificates::{self, CertificatesError};
 
@@ -20,7 +21,7 @@ pub struct Tls {
 /// TLS failed on one connection.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The client broke the protocol, has no acceptable certificate, or does not accept the server's.
+    /// The peer broke the protocol, has no acceptable certificate, or does not accept ours.
     #[error("{0}")]
     Protocol(#[from] rustls::Error),
     /// The connection broke, or ended in the middle of a handshake.
@@ -48,6 +49,35 @@ impl Tls {
     pub fn load(folder: &Path, verify_peer: bool) -> Result<Tls, CertificatesError> {
         let config = certificates::load(folder, verify_peer)?;
         Ok(Tls { config: Arc::new(config), folder: Arc::new(folder.to_owned()), verify_peer })
+    }
+}
+
+/// The TLS of a client: whom it believes, which server it expects, and its own certificate. Cheap to clone.
+#[derive(Clone)]
+pub struct ClientTls {
+    pub(super) config: Arc<ClientConfig>,
+    pub(super) server: ServerName<'static>,
+}
+
+impl ClientTls {
+    /// Reads the certificates of a client from `folder`, under the names that qemu and libnbd know: `ca-cert.pem`, the
+    /// authorities of servers, and where they are there `ca-crl.pem`, what those have revoked, and `client-cert.pem` with
+    /// `client-key.pem`, the client's own. The server's certificate must be for `server`, a host's name or IP address.
+    ///
+    /// # Errors
+    /// A file that is missing, cannot be read, or does not hold what it should; a key of another certificate; a name that
+    /// cannot be one.
+    pub fn load(folder: &Path, server: &str) -> Result<ClientTls, CertificatesError> {
+        let name = ServerName::try_from(server.to_string())
+            .map_err(|_| CertificatesError::Name { server: server.to_string() })?;
+        let config = certificates::load_client(folder)?;
+        Ok(ClientTls { config: Arc::new(config), server: name })
+    }
+}
+
+impl fmt::Debug for ClientTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientTls").field("server", &self.server).finish_non_exhaustive()
     }
 }
 

@@ -1,16 +1,21 @@
-//! TLS for doors, by rustls: what a server proves itself with, and whose certificates it asks for.
+//! TLS for doors and for connections to other servers, by rustls: what each side proves itself with, and whose certificates it
+//! asks for.
 //!
-//! `certificates` reads the files; `identity` is what they make of a server; `session` is one connection's TLS, bytes in and
-//! bytes out; `pace` keeps handshakes from taking a shard's time. Sockets are [`stream`](crate::stream)'s. It knows no protocol inside.
+//! `certificates` reads the files; `identity` is what they make of a server or client; `session` is one connection's TLS, bytes
+//! in and bytes out; `blocking` takes a client's through its handshake on an ordinary thread; `pace` keeps handshakes from
+//! taking a shard's time. Sockets are [`stream`](crate::stream)'s. It knows no protocol inside.
 
+mod blocking;
 mod certificates;
 mod identity;
 mod pace;
 mod session;
 
+pub use blocking::BlockingTls;
 pub use certificates::CertificatesError;
-pub use identity::{Tls, TlsError};
+pub use identity::{ClientTls, Tls, TlsError};
 pub(crate) use pace::Pace;
+pub use session::Handed;
 pub(crate) use session::{Session, drop_first, sealed_bytes};
 
 #[cfg(test)]

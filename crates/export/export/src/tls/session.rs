@@ -11,10 +11,13 @@ use std::sync::Arc;
 use braid_shard::BufMut;
 use braid_shard::buffer::Pool;
 use braid_shard::ring::Bufs;
+use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncodeTlsData, EncryptError, ReadTraffic, UnbufferedStatus,
+};
 
-use super::identity::{Tls, TlsError};
+use super::identity::{ClientTls, Tls, TlsError};
 
 /// Bytes that may have been received and not decrypted: a handshake message may have 64 KiB (and is refused by rustls beyond),
 /// records in transmission have 16 KiB.
@@ -31,7 +34,7 @@ const PENDING_BYTES_MAX: usize = 256 << 10;
 
 /// See the module's documentation.
 pub(crate) struct Session {
-    connection: UnbufferedServerConnection,
+    connection: Connection,
     /// `at..end` has been received and not decrypted. While a receive has the tail, it is only the head.
     incoming: BufMut,
     at: usize,
@@ -45,6 +48,41 @@ pub(crate) struct Session {
     peer_closed: bool,
     /// It has ended with this error, and must not be asked again: rustls does not expect that.
     failed: Option<rustls::Error>,
+}
+
+/// Either end.
+enum Connection {
+    Server(UnbufferedServerConnection),
+    Client(UnbufferedClientConnection),
+}
+
+impl Connection {
+    fn is_handshaking(&self) -> bool {
+        match self {
+            Connection::Server(connection) => connection.is_handshaking(),
+            Connection::Client(connection) => connection.is_handshaking(),
+        }
+    }
+
+    fn wants_write(&self) -> bool {
+        match self {
+            Connection::Server(connection) => connection.wants_write(),
+            Connection::Client(connection) => connection.wants_write(),
+        }
+    }
+}
+
+/// A session between two threads: that of one that has ended its handshake, for [`Session::adopt`].
+pub struct Handed {
+    connection: Connection,
+    /// Received, and not decrypted.
+    incoming: Vec<u8>,
+}
+
+impl std::fmt::Debug for Handed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handed").field("incoming", &self.incoming.len()).finish_non_exhaustive()
+    }
 }
 
 /// The outcome of a look at what was received.
@@ -69,8 +107,23 @@ impl Session {
     /// # Errors
     /// None that a client could cause.
     pub fn new(tls: &Tls, pool: &Pool) -> Result<Session, TlsError> {
-        Ok(Session {
-            connection: UnbufferedServerConnection::new(Arc::clone(&tls.config))?,
+        let connection = UnbufferedServerConnection::new(Arc::clone(&tls.config))?;
+        Ok(Session::of(Connection::Server(connection), pool))
+    }
+
+    /// The client's end of a new connection.
+    ///
+    /// # Errors
+    /// None that a server could cause.
+    pub fn of_client(tls: &ClientTls, pool: &Pool) -> Result<Session, TlsError> {
+        let connection =
+            UnbufferedClientConnection::new(Arc::clone(&tls.config), tls.server.clone())?;
+        Ok(Session::of(Connection::Client(connection), pool))
+    }
+
+    fn of(connection: Connection, pool: &Pool) -> Session {
+        Session {
+            connection,
             incoming: pool.get(INCOMING_BYTES),
             at: 0,
             end: 0,
@@ -79,7 +132,24 @@ impl Session {
             joined: Vec::new(),
             peer_closed: false,
             failed: None,
-        })
+        }
+    }
+
+    /// Takes the session to another thread. `None` when plain bytes have come that nobody has taken, when something is to be
+    /// sent yet, or it has failed.
+    pub fn hand_over(self) -> Option<Handed> {
+        let Session { connection, incoming, at, end, plain, pending, failed, .. } = self;
+        let idle = plain.is_empty() && pending.is_empty() && failed.is_none();
+        let incoming = incoming.get(at..end).filter(|_| idle)?.to_vec();
+        Some(Handed { connection, incoming })
+    }
+
+    /// Goes on with a session of another thread.
+    pub fn adopt(handed: Handed, pool: &Pool) -> Session {
+        let mut session = Session::of(handed.connection, pool);
+        // It was in a buffer of the same size before.
+        session.put(&handed.incoming);
+        session
     }
 
     /// The place for bytes that are received next; [`received`](Session::received) gives it back. `None` when there is no
@@ -207,20 +277,25 @@ impl Session {
         self.check()?;
         // Never with an empty slice: part of a handshake message may be known to lie in this one.
         let Session { connection, incoming, at, end, .. } = self;
-        let UnbufferedStatus { discard, state } =
-            connection.process_tls_records(&mut incoming[*at..*end]);
-        let sealed = match state {
-            Ok(ConnectionState::WriteTraffic(mut writing)) => {
-                writing.encrypt(plain, out).map_err(|error| general(encrypting(error)))
-            }
-            Err(error) => {
-                self.failed = Some(error.clone());
-                return Err(error.into());
-            }
-            Ok(other) => Err(general(format!("nothing can be sent in state {other:?}"))),
+        let received = &mut incoming[*at..*end];
+        let (discard, sealed) = match connection {
+            Connection::Server(c) => encrypt(c.process_tls_records(received), plain, out),
+            Connection::Client(c) => encrypt(c.process_tls_records(received), plain, out),
         };
-        *at += discard;
-        sealed
+        match sealed {
+            Err(Fault::OfPeer(error)) => {
+                self.failed = Some(error.clone());
+                Err(error.into())
+            }
+            Err(Fault::Own(error)) => {
+                *at += discard;
+                Err(error)
+            }
+            Ok(bytes) => {
+                *at += discard;
+                Ok(bytes)
+            }
+        }
     }
 
     /// Says that nothing further will be sent. Gives the bytes of that.
@@ -230,13 +305,10 @@ impl Session {
             return out;
         }
         let Session { connection, incoming, at, end, .. } = self;
-        let status = connection.process_tls_records(&mut incoming[*at..*end]);
-        if let Ok(ConnectionState::WriteTraffic(mut writing)) = status.state {
-            let mut alert = [0; 2 * RECORD_EXTRA];
-            // Fails only when the keys are used up: then the peer sees the end of the stream only.
-            if let Ok(bytes) = writing.queue_close_notify(&mut alert) {
-                out.extend_from_slice(&alert[..bytes]);
-            }
+        let received = &mut incoming[*at..*end];
+        match connection {
+            Connection::Server(c) => say_goodbye(c.process_tls_records(received), &mut out),
+            Connection::Client(c) => say_goodbye(c.process_tls_records(received), &mut out),
         }
         out
     }
@@ -264,49 +336,27 @@ impl Session {
         self.check()?;
         loop {
             let Session { connection, incoming, at, end, plain, pending, peer_closed, .. } = self;
-            let UnbufferedStatus { discard, state } =
-                connection.process_tls_records(&mut incoming[*at..*end]);
-            let mut filled = 0;
-            let looked = match state {
-                Ok(ConnectionState::ReadTraffic(mut reading)) => {
-                    while let Some(record) = reading.next_record() {
-                        let payload = record?.payload;
-                        let count = payload.len().min(into.len() - filled);
-                        into[filled..filled + count].copy_from_slice(&payload[..count]);
-                        filled += count;
-                        plain.extend(&payload[count..]);
-                    }
-                    Some(Looked::Plain)
-                }
-                Ok(ConnectionState::EncodeTlsData(mut encoding)) => {
-                    encode(&mut encoding, pending)?;
-                    None
-                }
-                Ok(ConnectionState::TransmitTlsData(transmitting)) => {
-                    // They wait in `pending`, from where they are sent once.
-                    transmitting.done();
-                    None
-                }
-                Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
-                    *peer_closed = true;
-                    Some(Looked::Closed)
-                }
-                Ok(ConnectionState::WriteTraffic(_)) if *peer_closed => Some(Looked::Closed),
-                // Data before the handshake is over is not offered.
-                Ok(ConnectionState::ReadEarlyData(_)) => {
-                    return Err(general("early data that was not offered".into()));
-                }
-                Ok(_) => Some(Looked::Dry),
-                Err(error) => {
+            let received = &mut incoming[*at..*end];
+            let mut taking = Taking { into: &mut *into, filled: 0, plain, pending, peer_closed };
+            let (discard, looked) = match connection {
+                Connection::Server(c) => taking.take(c.process_tls_records(received)),
+                Connection::Client(c) => taking.take(c.process_tls_records(received)),
+            };
+            let filled = taking.filled;
+            match looked {
+                Err(Fault::OfPeer(error)) => {
                     *at += discard;
                     self.failed = Some(error.clone());
                     self.take_alert();
                     return Err(error.into());
                 }
-            };
-            *at += discard;
-            if let Some(looked) = looked {
-                return Ok((looked, filled));
+                Err(Fault::Own(error)) => return Err(error),
+                Ok(looked) => {
+                    *at += discard;
+                    if let Some(looked) = looked {
+                        return Ok((looked, filled));
+                    }
+                }
             }
         }
     }
@@ -320,12 +370,116 @@ impl Session {
         let Session { connection, incoming, at, end, pending, .. } = self;
         // Records that are made come out before anything that was received is looked at again.
         while connection.wants_write() {
-            let status = connection.process_tls_records(&mut incoming[*at..*end]);
-            let Ok(ConnectionState::EncodeTlsData(mut encoding)) = status.state else { return };
-            if encode(&mut encoding, pending).is_err() {
+            let received = &mut incoming[*at..*end];
+            let more = match connection {
+                Connection::Server(c) => encode_one(c.process_tls_records(received), pending),
+                Connection::Client(c) => encode_one(c.process_tls_records(received), pending),
+            };
+            if !more {
                 return;
             }
         }
+    }
+}
+
+/// Whose fault it is that a step failed.
+enum Fault {
+    /// The session has failed with it, and must not be asked again.
+    OfPeer(rustls::Error),
+    Own(TlsError),
+}
+
+impl From<TlsError> for Fault {
+    fn from(error: TlsError) -> Fault {
+        Fault::Own(error)
+    }
+}
+
+/// Where the outcome of a step goes.
+struct Taking<'a> {
+    into: &'a mut [u8],
+    /// Plain bytes in `into`.
+    filled: usize,
+    plain: &'a mut VecDeque<u8>,
+    pending: &'a mut Vec<u8>,
+    peer_closed: &'a mut bool,
+}
+
+impl Taking<'_> {
+    /// Takes what a step gave, and how many received bytes it has used up. `Ok(None)`: there may be more without more bytes.
+    fn take<D>(
+        &mut self,
+        UnbufferedStatus { discard, state }: UnbufferedStatus<'_, '_, D>,
+    ) -> (usize, Result<Option<Looked>, Fault>) {
+        let looked = match state {
+            Ok(ConnectionState::ReadTraffic(reading)) => {
+                self.read(reading).map(|()| Some(Looked::Plain))
+            }
+            Ok(ConnectionState::EncodeTlsData(mut encoding)) => {
+                encode(&mut encoding, self.pending).map(|()| None).map_err(Fault::Own)
+            }
+            Ok(ConnectionState::TransmitTlsData(transmitting)) => {
+                // They wait in `pending`, from where they are sent once.
+                transmitting.done();
+                Ok(None)
+            }
+            Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
+                *self.peer_closed = true;
+                Ok(Some(Looked::Closed))
+            }
+            Ok(ConnectionState::WriteTraffic(_)) if *self.peer_closed => Ok(Some(Looked::Closed)),
+            // Data before the handshake is over is not offered.
+            Ok(ConnectionState::ReadEarlyData(_)) => {
+                Err(Fault::Own(general("early data that was not offered".into())))
+            }
+            Ok(_) => Ok(Some(Looked::Dry)),
+            Err(error) => Err(Fault::OfPeer(error)),
+        };
+        (discard, looked)
+    }
+
+    fn read<D>(&mut self, mut reading: ReadTraffic<'_, '_, D>) -> Result<(), Fault> {
+        while let Some(record) = reading.next_record() {
+            let payload = record.map_err(TlsError::from)?.payload;
+            let count = payload.len().min(self.into.len() - self.filled);
+            self.into[self.filled..self.filled + count].copy_from_slice(&payload[..count]);
+            self.filled += count;
+            self.plain.extend(&payload[count..]);
+        }
+        Ok(())
+    }
+}
+
+fn encrypt<D>(
+    UnbufferedStatus { discard, state }: UnbufferedStatus<'_, '_, D>,
+    plain: &[u8],
+    out: &mut [u8],
+) -> (usize, Result<usize, Fault>) {
+    let sealed = match state {
+        Ok(ConnectionState::WriteTraffic(mut writing)) => {
+            writing.encrypt(plain, out).map_err(|error| Fault::Own(general(encrypting(error))))
+        }
+        Err(error) => Err(Fault::OfPeer(error)),
+        Ok(_) => Err(Fault::Own(general("nothing can be sent in this state".into()))),
+    };
+    (discard, sealed)
+}
+
+fn say_goodbye<D>(status: UnbufferedStatus<'_, '_, D>, out: &mut Vec<u8>) {
+    if let Ok(ConnectionState::WriteTraffic(mut writing)) = status.state {
+        let mut alert = [0; 2 * RECORD_EXTRA];
+        // Fails only when the keys are used up: then the peer sees the end of the stream only.
+        if let Ok(bytes) = writing.queue_close_notify(&mut alert) {
+            out.extend_from_slice(&alert[..bytes]);
+        }
+    }
+}
+
+/// Takes one message that is to be sent. False: there is none.
+fn encode_one<D>(status: UnbufferedStatus<'_, '_, D>, pending: &mut Vec<u8>) -> bool {
+    match status.state {
+        Ok(ConnectionState::EncodeTlsData(mut encoding)) => encode(&mut encoding, pending).is_ok(),
+        _ => false,
     }
 }
 
@@ -334,13 +488,10 @@ fn general(message: String) -> TlsError {
 }
 
 fn encrypting(error: EncryptError) -> String {
-    format!("encrypting: {error}; the client must connect again")
+    format!("encrypting: {error}; the client has to connect again")
 }
 
-fn encode(
-    encoding: &mut rustls::unbuffered::EncodeTlsData<'_, rustls::server::ServerConnectionData>,
-    pending: &mut Vec<u8>,
-) -> Result<(), TlsError> {
+fn encode<D>(encoding: &mut EncodeTlsData<'_, D>, pending: &mut Vec<u8>) -> Result<(), TlsError> {
     let from = pending.len();
     let mut room = 4 << 10;
     loop {

@@ -1,6 +1,6 @@
 //! The client's side of the fixed newstyle handshake (proto.md, "Handshake").
 //!
-//! Owns: the order of options (structured replies, then `NBD_OPT_GO`, falling back to
+//! Owns: the order of options (TLS first where it is wanted, structured replies, then `NBD_OPT_GO`, falling back to
 //! `NBD_OPT_EXPORT_NAME` on old servers) and what the server offered. Does not know sockets.
 //! Invariant: at most one option is outstanding, and a reply longer than the limit ends it.
 
@@ -33,6 +33,9 @@ pub struct ServerOffer {
 pub enum ClientHandshakeStep {
     /// All input is used up: send what is in `out`, then bring more.
     NeedMore,
+    /// The server begins TLS: shake hands, [go on](ClientHandshake::go_on), and bring what comes within. Input that is left was
+    /// not said within it, and must not be believed.
+    StartTls,
     /// Transmission has begun; the input left belongs to it.
     Transmission(Box<ServerOffer>),
 }
@@ -66,6 +69,17 @@ pub enum ClientHandshakeError {
         /// The server's own words, perhaps empty.
         message: String,
     },
+    /// The server has no TLS.
+    #[error(
+        "the NBD server has no TLS (reply {code:#x}: {message:?}): have it begin with certificates, or write nbd:// where the \
+         network can be trusted"
+    )]
+    NoTls {
+        /// The `NBD_REP_ERR` code.
+        code: u32,
+        /// The server's own words, perhaps empty.
+        message: String,
+    },
     /// The export name is longer than the protocol allows.
     #[error("export name of {0} bytes is longer than the 4096 that NBD allows")]
     NameTooLong(usize),
@@ -78,6 +92,7 @@ enum State {
     ReplyData { kind: u32, length: usize },
     ExportName,
     ExportNameZeroes { left: usize },
+    StartTls,
     Finished,
 }
 
@@ -92,6 +107,8 @@ pub struct ClientHandshake {
     data: Vec<u8>,
     /// The option outstanding.
     option: u32,
+    /// TLS is wanted, and has not begun.
+    tls: bool,
     structured: bool,
     no_zeroes: bool,
     sized: bool,
@@ -123,11 +140,24 @@ impl ClientHandshake {
             legacy: Gather::new(),
             data: Vec::new(),
             option: 0,
+            tls: false,
             structured: false,
             no_zeroes: false,
             sized: false,
             export,
         })
+    }
+
+    /// The same within TLS, or not at all.
+    #[must_use]
+    pub fn within_tls(self) -> Self {
+        Self { tls: true, ..self }
+    }
+
+    /// TLS has begun: appends what is sent first within it to `out`.
+    pub fn go_on(&mut self, out: &mut Vec<u8>) {
+        self.tls = false;
+        self.first_option(out);
     }
 
     /// Consumes bytes from the front of `input` and appends what is to be sent to `out`.
@@ -179,6 +209,7 @@ impl ClientHandshake {
                     }
                     self.state = State::Finished;
                 }
+                State::StartTls => return Ok(ClientHandshakeStep::StartTls),
                 State::Finished => {
                     return Ok(ClientHandshakeStep::Transmission(Box::new(ServerOffer {
                         export: self.export.clone(),
@@ -201,12 +232,20 @@ impl ClientHandshake {
         self.no_zeroes = flags & FLAG_NO_ZEROES != 0;
         let answer = FLAG_C_FIXED_NEWSTYLE | if self.no_zeroes { FLAG_C_NO_ZEROES } else { 0 };
         out.extend_from_slice(&answer.to_be_bytes());
+        if self.tls {
+            self.send(OPT_STARTTLS, &[], out);
+        } else {
+            self.first_option(out);
+        }
+        Ok(())
+    }
+
+    fn first_option(&mut self, out: &mut Vec<u8>) {
         if self.options.structured {
             self.send(OPT_STRUCTURED_REPLY, &[], out);
         } else {
             self.go(out);
         }
-        Ok(())
     }
 
     fn send(&mut self, option: u32, parts: &[&[u8]], out: &mut Vec<u8>) {
@@ -254,6 +293,11 @@ impl ClientHandshake {
         out: &mut Vec<u8>,
     ) -> Result<(), ClientHandshakeError> {
         match (self.option, kind) {
+            (OPT_STARTTLS, REP_ACK) => self.state = State::StartTls,
+            (OPT_STARTTLS, code) if code & REP_FLAG_ERROR != 0 => {
+                let message = String::from_utf8_lossy(data).into_owned();
+                return Err(ClientHandshakeError::NoTls { code, message });
+            }
             (OPT_STRUCTURED_REPLY, REP_ACK) => {
                 self.structured = true;
                 self.go(out);

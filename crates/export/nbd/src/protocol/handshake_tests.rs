@@ -558,3 +558,41 @@ fn what_was_agreed_on_before_tls_counts_no_more_within_it() {
         Negotiated { export: 0, structured: false, base_allocation: false, block_sizes: false };
     assert_eq!(negotiated, nothing);
 }
+
+#[test]
+fn a_client_that_wants_tls_asks_for_nothing_before_it_or_gives_up() {
+    let options = || ClientOptions { export: "alpha".into(), structured: true };
+    let mut to_client = Vec::new();
+    let mut server = ServerHandshake::new(TlsOffer::Require, &mut to_client);
+    let mut client = ClientHandshake::new(options()).unwrap().within_tls();
+    let mut to_server = Vec::new();
+    let step = client.step(&mut &to_client[..], &mut to_server);
+    assert_eq!(step, Ok(ClientHandshakeStep::NeedMore));
+    // Its flags, and one option.
+    assert_eq!(to_server.len(), 4 + 16);
+    let outcome = go_on(&mut server, Vec::new(), &to_server, 1000);
+    assert_eq!(outcome.end, Ok(ServerHandshakeStep::StartTls));
+    let injected = [&outcome.sent[..], b"said by somebody in between"].concat();
+    let (mut input, mut none) = (&injected[..], Vec::new());
+    assert_eq!(client.step(&mut input, &mut none), Ok(ClientHandshakeStep::StartTls));
+    assert_eq!((input, none.len()), (&b"said by somebody in between"[..], 0));
+    server.tls_begun();
+    let mut within = Vec::new();
+    client.go_on(&mut within);
+    let outcome = go_on(&mut server, Vec::new(), &within, 1000);
+    let mut more = Vec::new();
+    assert_eq!(client.step(&mut &outcome.sent[..], &mut more), Ok(ClientHandshakeStep::NeedMore));
+    let outcome = go_on(&mut server, Vec::new(), &more, 1000);
+    let step = client.step(&mut &outcome.sent[..], &mut none);
+    let Ok(ClientHandshakeStep::Transmission(offer)) = step else { panic!("{step:?}") };
+    assert_eq!((offer.export.name.as_str(), offer.structured), ("alpha", true));
+
+    let mut to_client = Vec::new();
+    let mut server = ServerHandshake::new(TlsOffer::Off, &mut to_client);
+    let mut client = ClientHandshake::new(options()).unwrap().within_tls();
+    let mut to_server = Vec::new();
+    client.step(&mut &to_client[..], &mut to_server).unwrap();
+    let outcome = go_on(&mut server, Vec::new(), &to_server, 1000);
+    let step = client.step(&mut &outcome.sent[..], &mut to_server);
+    assert!(matches!(step, Err(ClientHandshakeError::NoTls { .. })), "{step:?}");
+}
