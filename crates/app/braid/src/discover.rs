@@ -4,6 +4,7 @@
 
 use crate::members::Member;
 use crate::on_shard;
+use crate::source::Source;
 use anyhow::{Context, Result, bail};
 use braid_device::file::{FileMember, Mode};
 use braid_device::{DeviceInfo, IoSets, Op, Opener, Request};
@@ -14,7 +15,6 @@ use braid_shard::mailbox::Remote;
 use rustix::fs::{major, minor};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -52,6 +52,17 @@ impl Found {
             }
         }
         lines
+    }
+}
+
+/// Looks at a device by itself, or through `home` where it has no path; one in memory is always empty.
+///
+/// # Errors
+/// As [`look`] and [`look_through`].
+pub fn look_at(home: &Remote, member: &Member) -> Result<Found> {
+    match member.array().is_some() || member.is_remote() {
+        true => look_through(home, member),
+        false => look(member),
     }
 }
 
@@ -184,10 +195,15 @@ pub struct Examined {
 /// # Errors
 /// When it is not there or cannot be read. A damaged superblock is no error here.
 pub fn examine(path: &Path) -> Result<Examined> {
-    let mut file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
-    let size = file
-        .seek(SeekFrom::End(0))
-        .with_context(|| format!("asking for the size of {}", path.display()))?;
+    examine_source(&Source::file(path)?, &path.display().to_string())
+}
+
+/// The same of any device, which messages call `name`.
+///
+/// # Errors
+/// As [`examine`].
+pub fn examine_source(file: &Source, name: &str) -> Result<Examined> {
+    let size = file.size().with_context(|| format!("asking for the size of {name}"))?;
     let dev_sectors = size / SECTOR;
     let mut tried = Vec::new();
     let mut unreadable = None;
@@ -206,9 +222,8 @@ pub fn examine(path: &Path) -> Result<Examined> {
     }
     let superblock = choose(tried.iter().map(|(_, _, parsed)| parsed.clone()));
     if let (Ok(None), Some((offset, error))) = (&superblock, unreadable) {
-        return Err(error).with_context(|| {
-            format!("reading {READ_LEN} bytes at {offset} of {}", path.display())
-        });
+        return Err(error)
+            .with_context(|| format!("reading {READ_LEN} bytes at {offset} of {name}"));
     }
     let mut raw = Vec::new();
     let mut bitmap = None;

@@ -20,6 +20,7 @@ mod output;
 mod panics;
 mod protocol;
 mod settings;
+mod source;
 mod take_over;
 mod volumes;
 mod wanted;

@@ -1,6 +1,6 @@
 //! The members that were typed, opened: names made absolute and distinct, the same device found twice.
 //! `array:NAME` is an array that runs in the same server; only a server can open it. An NBD URI is an export of another
-//! server, which can be a brick of a volume and no member of an array.
+//! server: as a member of an array it is lost with its connection, as a brick of a volume it may live through that.
 //!
 //! Owns what a member is called from here on. Does not know what is on it.
 //!
@@ -11,7 +11,7 @@ use braid_array::stacking;
 use braid_device::file::Mode;
 use braid_device::spec::MemberSpec;
 use braid_device::{Device, OpenError, Opener};
-use braid_nbd::{ExportUri, Place, RemoteExport};
+use braid_nbd::{ExportUri, Place, RemoteExport, RemoteMember};
 use braid_shard::Shard;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -36,7 +36,14 @@ enum Source {
     Device(MemberSpec),
     /// An array's name, and the array once it was found.
     Array(String, Option<Arc<dyn Opener>>),
-    Remote(ExportUri),
+    Remote(ExportUri, Part),
+}
+
+/// What an export of another server is to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Member,
+    Brick,
 }
 
 impl fmt::Debug for Member {
@@ -58,13 +65,13 @@ impl Member {
     pub fn array(&self) -> Option<&str> {
         match &self.source {
             Source::Array(name, _) => Some(name),
-            Source::Device(_) | Source::Remote(_) => None,
+            Source::Device(_) | Source::Remote(..) => None,
         }
     }
 
     /// It is an export of another server.
     pub fn is_remote(&self) -> bool {
-        matches!(self.source, Source::Remote(_))
+        matches!(self.source, Source::Remote(..))
     }
 
     /// It is the array that `opener` opens.
@@ -88,7 +95,10 @@ impl Member {
     pub fn prepare(&self, mode: Mode) -> Result<Arc<dyn Opener>, OpenError> {
         let opener = match &self.source {
             Source::Device(spec) => spec.prepare_as(mode)?,
-            Source::Remote(uri) => {
+            Source::Remote(uri, Part::Member) => {
+                return Ok(Arc::new(RemoteMember::reach(uri, mode == Mode::ReadWrite)?));
+            }
+            Source::Remote(uri, Part::Brick) => {
                 return Ok(Arc::new(RemoteExport::reach(uri, mode == Mode::ReadWrite)?));
             }
             Source::Array(_, Some(opener)) => return Ok(Arc::clone(opener)),
@@ -108,28 +118,25 @@ impl Member {
 /// Understands one member of an array.
 ///
 /// # Errors
-/// Says what was not understood, or can be a brick of a volume only.
+/// Says what was not understood.
 pub fn parse_one(text: &str) -> Result<Member> {
-    let member = parse_brick(text)?;
-    if member.is_remote() {
-        bail!(
-            "member {text:?}: an NBD export can be a brick of a volume (braid volume), not a member of an array; attach \
-             it with nbd-client and give the block device"
-        );
-    }
-    Ok(member)
+    parse(text, Part::Member)
 }
 
-/// Understands one brick of a volume: what can be a member of an array, or an export of another server.
+/// Understands one brick of a volume.
 ///
 /// # Errors
 /// Says what was not understood.
 pub fn parse_brick(text: &str) -> Result<Member> {
+    parse(text, Part::Brick)
+}
+
+fn parse(text: &str, part: Part) -> Result<Member> {
     if ExportUri::is_meant(text) {
         let uri = text.parse::<ExportUri>()?;
         let uri =
             uri.absolute().with_context(|| format!("making the socket of {text} absolute"))?;
-        return Ok(Member { name: uri.to_string(), source: Source::Remote(uri) });
+        return Ok(Member { name: uri.to_string(), source: Source::Remote(uri, part) });
     }
     if let Some(array) = text.strip_prefix(stacking::PREFIX) {
         if array.is_empty() {
@@ -199,7 +206,7 @@ pub fn parse_distinct(texts: &[String]) -> Result<(Vec<Member>, Vec<String>)> {
         let member = parse_one(text)?;
         let same = |known: &&Member| match (known.path(), member.path()) {
             (Some(known), Some(path)) => same_device(known, path),
-            _ => known.array().is_some() && known.array() == member.array(),
+            _ => !member.in_memory() && known.name == member.name,
         };
         match members.iter().find(same) {
             Some(known) if known.name == member.name => {
@@ -237,7 +244,7 @@ pub fn same_device(one: &Path, other: &Path) -> bool {
 fn place_of(member: &Member) -> Option<((u64, u64), &str)> {
     match &member.source {
         Source::Device(MemberSpec::Path(path)) => Some((identity(path)?, "")),
-        Source::Remote(uri) => match uri.place() {
+        Source::Remote(uri, _) => match uri.place() {
             Place::Unix(path) => Some((identity(path)?, uri.export())),
             Place::Tcp { .. } => None,
         },
@@ -342,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn an_export_of_another_server_is_a_brick_once_and_no_member() {
+    fn an_export_of_another_server_is_a_member_or_brick_once() {
         let bricks = |texts: &[&str]| {
             let texts: Vec<String> = texts.iter().map(|text| text.to_string()).collect();
             let bricks = parse_bricks(&texts)?;
@@ -364,11 +371,17 @@ mod tests {
         let same = bricks(&[&of("x", &one), &of("x", &two)]).unwrap_err().to_string();
         assert!(same.contains("are the same device"), "{same}");
         assert!(bricks(&["nbd://"]).unwrap_err().to_string().contains("is no host"));
-        let refused = parse(&["nbd://host/x"]).unwrap_err().to_string();
+        let members = parse(&["nbd://Host/x", "missing", "nbd://host:1/x"]).unwrap();
+        let names: Vec<&str> =
+            members.iter().flatten().map(|member| member.name.as_str()).collect();
+        assert_eq!(names, ["nbd://host/x", "nbd://host:1/x"]);
+        assert!(members.iter().flatten().all(|member| member.is_remote() && !member.in_memory()));
         assert!(
-            refused.contains("brick of a volume") && refused.contains("nbd-client"),
-            "{refused}"
+            parse(&["nbd://h/x", "nbd://H/x"]).unwrap_err().to_string().contains("given twice")
         );
+        let text = |name: &str| name.to_string();
+        let (members, notes) = parse_distinct(&[text("nbd://h/x"), text("NBD://H/x")]).unwrap();
+        assert_eq!((members.len(), notes.len()), (1, 1), "{notes:?}");
     }
 
     #[test]

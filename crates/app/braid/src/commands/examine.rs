@@ -16,11 +16,17 @@ use self::shape::array_bytes;
 use crate::cli::Examine;
 use crate::discover;
 use crate::exit::{FAILED, UNREADABLE};
+use crate::members::parse_one;
+use crate::on_shard;
 use crate::output::{self, size, words};
-use anyhow::Result;
+use crate::source::Source;
+use anyhow::{Context, Result};
 use braid_format::signature::refuse_container;
 use braid_format::superblock::{Version, time_seconds};
 use braid_format::uuid_text;
+use braid_nbd::ExportUri;
+use braid_shard::threads::Shards;
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -31,7 +37,8 @@ pub fn run(options: &Examine) -> Result<ExitCode> {
     if options.bitmap {
         return bitmaps(&options.members);
     }
-    let looked: Vec<_> = options.members.iter().map(|path| look(path)).collect();
+    let sources = Sources::default();
+    let looked: Vec<_> = options.members.iter().map(|path| look(&sources, path)).collect();
     if options.json {
         output::json(&looked.iter().map(json::Report::of).collect::<Vec<_>>())?;
     } else if options.brief || options.scan {
@@ -45,13 +52,15 @@ pub fn run(options: &Examine) -> Result<ExitCode> {
         match found {
             Ok(_) if options.json || options.brief || options.scan => {}
             Ok(read) if options.export => output::line(export(read))?,
-            Ok(read) if options.badblocks => match bad_blocks::text(read) {
-                Ok(text) => output::line(text)?,
-                Err(error) => {
-                    code = code.max(UNREADABLE);
-                    output::note(format!("braid: {error:#}"));
+            Ok(read) if options.badblocks => {
+                match sources.of(&read.path).and_then(|source| bad_blocks::text(&source, read)) {
+                    Ok(text) => output::line(text)?,
+                    Err(error) => {
+                        code = code.max(UNREADABLE);
+                        output::note(format!("braid: {error:#}"));
+                    }
                 }
-            },
+            }
             Ok(read) => output::line(text(read))?,
             Err(unfit) => {
                 code = code.max(unfit.code);
@@ -67,8 +76,10 @@ pub fn run(options: &Examine) -> Result<ExitCode> {
 /// Bitmaps may be in files that are no members.
 fn bitmaps(paths: &[PathBuf]) -> Result<ExitCode> {
     let mut code = 0;
+    let sources = Sources::default();
     for path in paths {
-        match bitmap::text(path) {
+        let text = |source| bitmap::text(&source, &path.display().to_string());
+        match sources.of(path).and_then(text) {
             Ok(text) => output::line(text)?,
             Err(error) => {
                 code = UNREADABLE;
@@ -79,10 +90,35 @@ fn bitmaps(paths: &[PathBuf]) -> Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-fn look(path: &Path) -> Result<Read, Unfit> {
+/// Opens what is to be looked at, with a shard where exports of other servers are.
+#[derive(Default)]
+struct Sources {
+    shards: OnceCell<Shards>,
+}
+
+impl Sources {
+    fn of(&self, path: &Path) -> Result<Source> {
+        let Some(uri) = path.to_str().filter(|text| ExportUri::is_meant(text)) else {
+            return Source::file(path);
+        };
+        let member = parse_one(uri)?;
+        let shards = match self.shards.get() {
+            Some(shards) => shards,
+            None => {
+                let started = on_shard::start_shards(1)?;
+                self.shards.get_or_init(|| started)
+            }
+        };
+        Source::of(shards.remotes().first().context("a shard was started")?, &member)
+    }
+}
+
+fn look(sources: &Sources, path: &Path) -> Result<Read, Unfit> {
     let unfit = |why: String, code| Unfit { path: path.to_owned(), why, code };
-    let examined =
-        discover::examine(path).map_err(|error| unfit(format!("{error:#}"), UNREADABLE))?;
+    let examined = sources
+        .of(path)
+        .and_then(|source| discover::examine_source(&source, &path.display().to_string()))
+        .map_err(|error| unfit(format!("{error:#}"), UNREADABLE))?;
     let container = refuse_container(&examined.signatures).err();
     match &examined.superblock {
         Ok(Some(superblock)) => {

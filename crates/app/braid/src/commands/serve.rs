@@ -19,7 +19,7 @@ use crate::daemon::scrubs::Scrubs;
 use crate::daemon::smart_watch::Asking;
 use crate::daemon::spares::Spares;
 use crate::daemon::{
-    End, memory_watch, metrics, scrub_watch, signals, smart_watch, spare_watch, volumes,
+    End, away_watch, memory_watch, metrics, scrub_watch, signals, smart_watch, spare_watch, volumes,
 };
 use crate::exit::{DEGRADED, FAILED};
 use crate::md_view::MdView;
@@ -204,6 +204,7 @@ fn serve(
         memory_watch::start(&running, memory)?;
         scrub_watch::start(&running)?;
         spare_watch::start(&running)?;
+        away_watch::start(&running)?;
         if options.smart.smart_every > 0 {
             let every = Duration::from_secs(60 * options.smart.smart_every);
             smart_watch::start(&running, Asking { smartctl: options.smart.smartctl.clone(), every })?;
@@ -358,7 +359,9 @@ fn group_in_time(home: &Remote, members: &[Member], anothers: bool) -> (Vec<Grou
     let end = Instant::now() + LET_GO_WAIT;
     loop {
         let (groups, troubles) = group(home, members);
-        if troubles.is_empty() || !anothers || Instant::now() >= end {
+        // Nobody's process has an export, so waiting for one to end brings none.
+        let may_be_let_go = troubles.iter().any(|trouble| !trouble.member.is_remote());
+        if !may_be_let_go || !anothers || Instant::now() >= end {
             return (groups, troubles);
         }
         drop(groups);

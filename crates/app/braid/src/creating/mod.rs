@@ -9,7 +9,7 @@ pub mod report;
 mod stand_in;
 
 use crate::array_name::ROOM;
-use crate::discover::{Found, look, look_again, look_through};
+use crate::discover::{Found, look_again, look_at};
 use crate::members::Member;
 use crate::on_shard;
 use crate::output::{size, table};
@@ -17,6 +17,7 @@ use crate::settings::{ArraySettings, fit};
 use crate::wanted::array::{BitmapPlace, ConsistencyPolicy, Shape};
 use anyhow::{Context, Result, anyhow, bail};
 use braid_array::create::{Created, create};
+use braid_array::metadata::superblock::examine;
 use braid_array::options::{CreateBitmap, CreateOptions};
 use braid_array::state::flags::MemberFlags;
 use braid_device::file::Mode;
@@ -84,22 +85,19 @@ pub fn plan(
     show: &mut dyn FnMut(String) -> Result<()>,
 ) -> Result<Plan, Refusal> {
     let options = create_options(wish)?;
-    let found = look_at(home, wish, show)?;
+    let found = look_at_all(home, wish, show)?;
     lock(home, wish, options, found)
 }
 
 /// What is on the members, when nobody uses them and nothing on them is wanted. They may change until they are locked.
-fn look_at(
+fn look_at_all(
     home: &Remote,
     wish: &Wish<'_>,
     show: &mut dyn FnMut(String) -> Result<()>,
 ) -> Result<Vec<Found>, Refusal> {
     let mut found = Vec::new();
     for member in wish.members.iter().flatten() {
-        found.push(match member.array() {
-            Some(_) => look_through(home, member)?,
-            None => look(member)?,
-        });
+        found.push(look_at(home, member)?);
     }
     if found.iter().any(|found| found.size > 0) {
         show(found_table(&found))?;
@@ -159,7 +157,34 @@ pub fn make(home: &Remote, plan: Plan) -> Result<Created> {
     // A file was locked when it was opened; an array of this server has been taken from its clients since.
     look_again(home, &doing, plan.found.iter().zip(plan.openers.iter().flatten()))?;
     wipe(home, &plan)?;
-    write(home, plan.openers, plan.options)
+    let openers = plan.openers.clone();
+    let created = write(home, plan.openers, plan.options)?;
+    refuse_one_for_two(home, openers.into_iter().flatten(), &created).context(doing)?;
+    Ok(created)
+}
+
+/// Several names may lead to one device of another host, and only what is on it tells.
+fn refuse_one_for_two(
+    home: &Remote,
+    openers: impl Iterator<Item = Arc<dyn Opener>>,
+    created: &Created,
+) -> Result<()> {
+    for opener in openers.filter(|opener| opener.is_remote()) {
+        let name = opener.name().to_string();
+        let examined =
+            on_shard::run(home, move |shard| async move { examine(&shard, &*opener).await })?
+                .with_context(|| format!("reading back what was written to {name}"))?;
+        let number = examined.superblock.map(|superblock| superblock.dev_number);
+        let mut members = created.members.iter().chain(&created.journal);
+        let written = members.find(|member| member.name == name).map(|member| member.dev_number);
+        if number != written {
+            bail!(
+                "{name} has what was written to another member: two of the members are the same device. The array cannot be \
+                 used; make it anew with --force, each device once"
+            );
+        }
+    }
+    Ok(())
 }
 
 impl Plan {
@@ -205,12 +230,26 @@ fn create_options(wish: &Wish<'_>) -> Result<CreateOptions> {
         size: shape.size,
         data_offset: shape.data_offset,
         assume_clean: shape.assume_clean,
-        bitmap: bitmap(shape)?,
+        bitmap: bitmap_for(wish, level)?,
         ppl: shape.consistency_policy == Some(ConsistencyPolicy::Ppl),
         write_journal: shape.write_journal.is_some(),
         version: shape.metadata,
         flags: wish.flags.to_vec(),
         ..CreateOptions::new(name, level, raid_disks)
+    })
+}
+
+/// The bitmap that was asked for; where a member is an export of another server one by itself, since connections are lost
+/// more often than disks.
+fn bitmap_for(wish: &Wish<'_>, level: Level) -> Result<CreateBitmap> {
+    let asked = bitmap(wish.shape)?;
+    let comes_back = || wish.members.iter().flatten().any(Member::is_remote);
+    let has_none = wish.shape.write_journal.is_some() || !level.has_redundancy();
+    Ok(match asked {
+        CreateBitmap::Default if !has_none && comes_back() => {
+            CreateBitmap::Internal { chunk: None }
+        }
+        asked => asked,
     })
 }
 

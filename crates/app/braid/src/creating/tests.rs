@@ -41,7 +41,7 @@ fn of_two_that_create_at_once_the_second_is_told() {
         let (paths, shape) = (files(&folder), shape());
         let members = members(&paths);
         let wish = |name| Wish { name, shape: &shape, members: &members, flags: &[], force };
-        let look = |wish: &Wish<'_>| look_at(home, wish, &mut |_| Ok(())).ok().unwrap();
+        let look = |wish: &Wish<'_>| look_at_all(home, wish, &mut |_| Ok(())).ok().unwrap();
         let create = |wish: &Wish<'_>, found| {
             let plan = lock(home, wish, create_options(wish).unwrap(), found).ok().unwrap();
             make(home, plan)

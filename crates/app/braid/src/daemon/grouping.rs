@@ -6,6 +6,7 @@
 use crate::discover;
 use crate::members::Member;
 use crate::on_shard;
+use crate::source::Source;
 use anyhow::{Context, Result};
 use braid_array::metadata::superblock::{Examined, examine};
 use braid_array::stacking::ArrayMember;
@@ -95,10 +96,14 @@ pub fn group(home: &Remote, members: &[Member]) -> (Vec<Group>, Vec<Trouble>) {
 fn usable(home: &Remote, member: &Member) -> Result<(Arc<dyn Opener>, Superblock, u32)> {
     let (opener, examined) = open(home, member, Mode::ReadWrite)?;
     // A container's disk may also have an md superblock that was left over: writing would ruin one of the two.
-    if let Some(path) = member.path() {
-        let signatures = discover::examine(path)?.signatures;
-        refuse_container(&signatures).with_context(|| member.name.clone())?;
-    }
+    let signatures = match member.path() {
+        Some(path) => discover::examine(path)?.signatures,
+        None if member.is_remote() => {
+            discover::look_opened(home, &member.name, &opener)?.signatures
+        }
+        None => Vec::new(),
+    };
+    refuse_container(&signatures).with_context(|| member.name.clone())?;
     let superblock = examined.superblock.with_context(|| {
         format!(
             "{}: no md superblock, so it is no member of an array; leave it out, or `braid create` an array on it \
@@ -135,7 +140,7 @@ pub fn group_what_is_there(home: &Remote, members: &[Member]) -> Result<(Vec<Gro
                     }
                 }
             }
-            Ok(_) => notes.push(format!("{}: {}", member.name, no_member(member))),
+            Ok(_) => notes.push(format!("{}: {}", member.name, no_member(home, member))),
             Err(error) => notes.push(format!("{error:#}; it is passed over")),
         }
     }
@@ -190,11 +195,10 @@ pub(super) fn enter(
 }
 
 /// Why a device without an md superblock is no member: what it holds instead, if that is known.
-fn no_member(member: &Member) -> String {
-    let signatures = match member.path().map(discover::examine) {
-        Some(Ok(examined)) => examined.signatures,
-        _ => Vec::new(),
-    };
+fn no_member(home: &Remote, member: &Member) -> String {
+    let examined =
+        Source::of(home, member).and_then(|source| discover::examine_source(&source, &member.name));
+    let signatures = examined.map(|examined| examined.signatures).unwrap_or_default();
     match (refuse_container(&signatures), signatures.first()) {
         (Err(container), _) => container.to_string(),
         (Ok(()), Some(other)) => {

@@ -6,14 +6,20 @@ use super::running::Running;
 use super::stacking;
 use crate::discover::{self, Found, look_again};
 use crate::members::{self, parse_one};
+use crate::on_shard;
+use crate::output;
+use crate::source::Source;
 use anyhow::{Result, bail};
 use braid_array::array::Array;
+use braid_array::metadata::superblock::examine;
 use braid_array::options::MemberSelector;
 use braid_array::stacking::ArrayMember;
 use braid_array::state::flags::MemberFlags;
+use braid_array::state::view::MemberNr;
 use braid_array::status::MemberStatus;
 use braid_device::file::Mode;
 use braid_device::{Opener, Target};
+use braid_format::superblock::{Role, Superblock};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -106,7 +112,10 @@ impl Running {
         let mut member = parse_one(text)?;
         let mut found = None;
         match (member.path(), member.array()) {
-            (Some(path), _) => found = Some(refuse_occupied(array, path, &member, force)?),
+            (Some(_), _) => found = Some(refuse_occupied(array, &member, force)?),
+            (None, None) if member.is_remote() => {
+                found = Some(refuse_occupied(array, &member, force)?);
+            }
             (None, Some(below)) => {
                 if stacking::is_below(&self.arrays(), array.name(), below)? {
                     bail!(
@@ -188,6 +197,47 @@ impl Running {
         }
     }
 
+    /// Takes the faulty member `nr` back, of whose device it is known that it had gone: it is there again, if it can be
+    /// reached.
+    ///
+    /// # Errors
+    /// When it is not there, is another device now, or the array does not take it.
+    pub(super) fn take_back(&self, array: &Arc<Array>, nr: MemberNr, name: &str) -> Result<String> {
+        let opener = parse_one(name)?.prepare(Mode::ReadWrite)?;
+        let asked = Arc::clone(&opener);
+        let examined =
+            on_shard::run(
+                array.home(),
+                move |shard| async move { examine(&shard, &*asked).await },
+            )??;
+        if let Some(superblock) =
+            examined.superblock.filter(|found| self.held_nothing(array, found))
+        {
+            drop(opener);
+            let member = MemberSelector::Nr(nr);
+            order(array, move |control| async move {
+                control.membership().remove_as(&member, true).await
+            })?;
+            let added = self.add(array, name, false, MemberFlags::of(&superblock));
+            return added.inspect_err(|error| {
+                output::note(format!("braid: {name} was a spare and is there again: {error:#}"));
+            });
+        }
+        order(
+            array,
+            move |control| async move { control.membership().come_back(nr, opener).await },
+        )?;
+        let next = outlook(&status(array)?);
+        Ok(format!("{name} is there again and was re-added to array {}; {next}", array.name()))
+    }
+
+    /// It was a spare of the array, or not filled yet: there is nothing on it that it could be taken back for.
+    fn held_nothing(&self, array: &Array, superblock: &Superblock) -> bool {
+        let half_filled = superblock.recovery_offset.is_some() && !superblock.recovery_by_bitmap;
+        let role = superblock.own_role();
+        superblock.set_uuid == array.uuid() && (role == Role::Spare || half_filled)
+    }
+
     /// Takes a member back that was one before.
     ///
     /// # Errors
@@ -205,9 +255,9 @@ impl Running {
     /// As [`Running::re_add`].
     pub(super) fn former(&self, array: &Arc<Array>, text: &str) -> Result<Candidate> {
         let mut member = parse_one(text)?;
-        if let Some(path) = member.path() {
+        if member.path().is_some() {
             // What is on it is what it is taken back for, unless somebody uses it.
-            refuse_occupied(array, path, &member, true)?;
+            refuse_occupied(array, &member, true)?;
         }
         if let Some(below) = member.array().map(str::to_string) {
             member.found(self.unused(&below)?);
@@ -275,15 +325,11 @@ pub(super) fn select(array: &Array, text: &str) -> Result<(MemberSelector, Strin
     })
 }
 
-fn refuse_occupied(
-    array: &Array,
-    path: &Path,
-    member: &members::Member,
-    force: bool,
-) -> Result<Found> {
-    let superblock = discover::examine(path)?.superblock;
+fn refuse_occupied(array: &Array, member: &members::Member, force: bool) -> Result<Found> {
+    let source = Source::of(array.home(), member)?;
+    let superblock = discover::examine_source(&source, &member.name)?.superblock;
     let own = matches!(&superblock, Ok(Some(found)) if found.set_uuid == array.uuid());
-    let found = discover::look(member)?;
+    let found = discover::look_at(array.home(), member)?;
     if let Some(user) = &found.in_use {
         bail!("adding {} to array {}: it is in use: {user}", member.name, array.name());
     }

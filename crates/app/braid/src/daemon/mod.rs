@@ -18,6 +18,7 @@
 //! | `scrub_watch` | they go on by themselves |
 //! | `spares`, `sharing` | groups of arrays that share spares; a spare goes from one array to another |
 //! | `spare_watch` | arrays that lack a member are looked for |
+//! | `away_watch` | members that were lost with their connections are taken back |
 //! | `details` | what running arrays say of their state |
 //! | `jobs` | a job, as both of these have it |
 //! | `figures` | what running arrays say that they have done |
@@ -34,6 +35,7 @@
 //! Everything here is control: no request of a client passes through.
 
 mod answering;
+pub mod away_watch;
 pub mod control_socket;
 mod creating;
 mod details;

@@ -9,8 +9,9 @@ use super::orders::{order, outlook, status};
 use super::running::Running;
 use super::stacking;
 use crate::discover;
-use crate::members::{parse_one, same_device};
+use crate::members::{Member, parse_one, same_device};
 use crate::protocol::{Answer, MemberDone};
+use crate::source::Source;
 use anyhow::{Result, bail};
 use braid_array::array::Array;
 use braid_array::options::MemberSelector;
@@ -169,18 +170,23 @@ impl Running {
     /// Devices that the server knows of, that say they belong to the array, and that are no members of it.
     fn missing(&self, array: &Array) -> Result<Vec<String>> {
         let members = status(array)?.members;
-        let is_member = |path: &Path| {
+        let is_member = |known: &Member| {
             let same = |member: &MemberStatus| {
-                Path::new(&member.name) == path || same_device(Path::new(&member.name), path)
+                let other = Path::new(&member.name);
+                member.name == known.name
+                    || known.path().is_some_and(|path| same_device(other, path))
             };
             members.iter().any(same)
         };
         let known = self.known().clone();
         let is_missing = |name: &String| {
-            let path = parse_one(name).ok()?.path()?.to_path_buf();
-            let superblock = discover::examine(&path).ok()?.superblock.ok()??;
-            let ours = superblock.set_uuid == array.uuid() && !is_member(&path);
-            ours.then_some(())
+            let known = parse_one(name).ok()?;
+            if is_member(&known) || known.path().is_none() && !known.is_remote() {
+                return None;
+            }
+            let source = Source::of(array.home(), &known).ok()?;
+            let superblock = discover::examine_source(&source, name).ok()?.superblock.ok()??;
+            (superblock.set_uuid == array.uuid()).then_some(())
         };
         Ok(known.into_iter().filter(|name| is_missing(name).is_some()).collect())
     }

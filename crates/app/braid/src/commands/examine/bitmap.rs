@@ -3,21 +3,18 @@
 
 use crate::discover;
 use crate::output::size;
+use crate::source::Source;
 use anyhow::{Context, Result, bail};
 use braid_format::SECTOR;
 use braid_format::bitmap::{BitmapSuperblock, Bits, HEADER};
 use braid_format::uuid_text;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 /// What the bitmap's superblock says, and how many bits are set.
 ///
 /// # Errors
 /// A member without a bitmap, a bitmap that makes no sense or has been cut short.
-pub fn text(path: &Path) -> Result<String> {
-    let name = path.display();
-    let start = match discover::examine(path)?.superblock {
+pub fn text(source: &Source, name: &str) -> Result<String> {
+    let start = match discover::examine_source(source, name)?.superblock {
         Ok(Some(superblock)) => match superblock.bitmap_sector() {
             Some(sector) => sector.saturating_mul(SECTOR as u64),
             None => bail!(
@@ -28,12 +25,12 @@ pub fn text(path: &Path) -> Result<String> {
         // No member: a file with a bitmap in it and nothing else.
         _ => 0,
     };
-    let file = File::open(path).with_context(|| format!("opening {name}"))?;
     let mut header = vec![0; HEADER];
-    file.read_exact_at(&mut header, start)
+    source
+        .read_exact_at(&mut header, start)
         .with_context(|| format!("reading the bitmap of {name}"))?;
     let bitmap = BitmapSuperblock::parse(&header).with_context(|| name.to_string())?;
-    let dirty = dirty(&file, start, &bitmap).with_context(|| {
+    let dirty = dirty(source, start, &bitmap).with_context(|| {
         format!("reading the {} bits of the bitmap of {name}; it is cut short", bitmap.bits())
     })?;
     let mut lines = Vec::new();
@@ -64,7 +61,7 @@ pub fn text(path: &Path) -> Result<String> {
 const PIECE: u64 = 64 << 10;
 
 /// How many bits are set.
-fn dirty(file: &File, start: u64, bitmap: &BitmapSuperblock) -> Result<usize> {
+fn dirty(source: &Source, start: u64, bitmap: &BitmapSuperblock) -> Result<usize> {
     let bits = bitmap.bits();
     // A file may end with its last bit, where an area on a member is a number of whole pages.
     let bytes = bits.div_ceil(8);
@@ -74,7 +71,7 @@ fn dirty(file: &File, start: u64, bitmap: &BitmapSuperblock) -> Result<usize> {
         let len = PIECE.min(bytes - at);
         // `Bits` reads an area, whose first bytes are the superblock's.
         let mut area = vec![0; HEADER + len as usize];
-        file.read_exact_at(area.split_at_mut(HEADER).1, first.saturating_add(at))?;
+        source.read_exact_at(area.split_at_mut(HEADER).1, first.saturating_add(at))?;
         dirty += Bits::from_area(&area, (bits - 8 * at).min(8 * len)).iter_set().count();
     }
     Ok(dirty)
@@ -98,6 +95,11 @@ fn chunk(bytes: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
+
+    fn text(path: &Path) -> Result<String> {
+        super::text(&Source::file(path)?, &path.display().to_string())
+    }
 
     /// What mdadm 4.2 prints of the same bytes.
     const MDADM: &str = "           Magic : 6d746962
