@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use braid_interop::array_kills::{self, Victim};
+use braid_interop::array_kills::{self, VICTIMS, Victim};
 use braid_interop::kills::{self, Operation};
 use braid_interop::matrix::{self, Report};
 use braid_interop::{cell, cut, serving, states, table, write_hole};
@@ -67,7 +67,7 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// The kinds of arrays [default: all]
-        #[arg(value_enum)]
+        #[arg(value_parser = Victim::named)]
         victims: Vec<Victim>,
     },
     /// Serve an array until the standard input ends
@@ -135,13 +135,13 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         Command::ArrayKills { braid, work, kills, seed, mut victims } => {
             if victims.is_empty() {
-                victims = Victim::value_variants().to_vec();
+                victims = VICTIMS.to_vec();
             }
             let braid = braid.canonicalize()?;
             for victim in victims {
-                let name = victim.name();
+                let name = victim.name;
                 let folder = work.join(name);
-                let compared = array_kills::run(&braid, &folder, victim, kills, seed)?;
+                let compared = array_kills::run(&braid, &folder, &victim, kills, seed)?;
                 println!("{name}: {kills} kills, {compared} sectors compared, nothing lost");
             }
             Ok(ExitCode::SUCCESS)

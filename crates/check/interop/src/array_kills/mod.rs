@@ -4,6 +4,10 @@
 //! or what was being written to it. With a consistency policy that closes the write hole a member is missing then in half of
 //! the lives, and of what was being written only what was on that member may be anything else. A check must find nothing.
 
+mod victims;
+
+pub use victims::{VICTIMS, Victim};
+
 use crate::by_braid::{Outcome, text};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use braid_device::{IoSets, Op, Request};
@@ -11,147 +15,15 @@ use braid_nbd::Address;
 use braid_nbd::client::Client;
 use braid_nbd::protocol::ClientOptions;
 use braid_shard::Shard;
-use clap::ValueEnum;
 use std::cell::{Cell, RefCell};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
+use victims::{Closed, MEMBERS};
 
-/// The array that is killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Victim {
-    /// Level 5, everything is resynced after a kill.
-    Resync,
-    /// Level 5 with a write-intent bitmap.
-    Bitmap,
-    /// Level 5 with a partial parity log.
-    Ppl,
-    /// Level 5 with a write journal.
-    Journal,
-    /// Level 6 with a write journal.
-    JournalRaid6,
-    /// Level 5 that becomes one of more members meanwhile.
-    MoreMembers,
-    /// Level 5 that becomes one of fewer members meanwhile.
-    FewerMembers,
-    /// Level 5 that gets larger chunks meanwhile.
-    Chunk,
-    /// Level 5 that gets another layout meanwhile.
-    Layout,
-    /// Level 5 that becomes level 6 meanwhile, with a spare that is filled.
-    Level,
-    /// Level 5 of which a member is replaced meanwhile.
-    Replacement,
-    /// Level 6 with a write journal of which two members are filled meanwhile.
-    TwoRebuilt,
-    /// Level 6, everything is resynced after a kill.
-    Raid6,
-    /// Level 1 with a write-intent bitmap.
-    Raid1,
-}
-
-/// The change that goes on while the server is killed.
-struct Change {
-    /// Commands, after one that makes jobs slow.
-    begin: &'static [&'static str],
-    /// Devices beside the first four.
-    more: usize,
-    /// Slots at first, and spares.
-    slots: usize,
-    spares: usize,
-}
-
-const NOTHING: Change = Change { begin: &[], more: 0, slots: MEMBERS, spares: 0 };
-
-impl Victim {
-    /// What it is called.
-    pub fn name(self) -> &'static str {
-        match self {
-            Victim::Resync => "resync",
-            Victim::Bitmap => "bitmap",
-            Victim::Ppl => "ppl",
-            Victim::Journal => "journal",
-            Victim::JournalRaid6 => "journal-raid6",
-            Victim::MoreMembers => "more-members",
-            Victim::FewerMembers => "fewer-members",
-            Victim::Chunk => "chunk",
-            Victim::Layout => "layout",
-            Victim::Level => "level",
-            Victim::Replacement => "replacement",
-            Victim::TwoRebuilt => "two-rebuilt",
-            Victim::Raid6 => "raid6",
-            Victim::Raid1 => "raid1",
-        }
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            // Room to move the data in.
-            Victim::FewerMembers => "--level 5 --chunk 64K --bitmap none --size 6M",
-            Victim::Resync
-            | Victim::MoreMembers
-            | Victim::Chunk
-            | Victim::Layout
-            | Victim::Level
-            | Victim::Replacement => "--level 5 --chunk 64K --bitmap none",
-            Victim::Bitmap => "--level 5 --chunk 64K --bitmap internal --bitmap-chunk 64K",
-            Victim::Ppl => "--level 5 --chunk 64K --consistency-policy ppl",
-            Victim::Journal => "--level 5 --chunk 64K --write-journal m4",
-            Victim::JournalRaid6 | Victim::TwoRebuilt => "--level 6 --chunk 64K --write-journal m4",
-            Victim::Raid6 => "--level 6 --chunk 64K --bitmap none",
-            Victim::Raid1 => "--level 1 --bitmap internal --bitmap-chunk 64K",
-        }
-    }
-
-    fn change(self) -> Change {
-        match self {
-            Victim::MoreMembers => {
-                Change { begin: &["grow data --raid-devices 5"], more: 1, spares: 1, ..NOTHING }
-            }
-            Victim::FewerMembers => Change {
-                begin: &["grow data --array-size 12M", "grow data --raid-devices 4"],
-                more: 1,
-                slots: 5,
-                ..NOTHING
-            },
-            Victim::Chunk => Change { begin: &["grow data --chunk 128K"], ..NOTHING },
-            Victim::Layout => Change { begin: &["grow data --layout right-symmetric"], ..NOTHING },
-            Victim::Level => {
-                Change { begin: &["grow data --level 6"], more: 1, spares: 1, ..NOTHING }
-            }
-            Victim::Replacement => {
-                Change { begin: &["replace data m0 --with m4"], more: 1, spares: 1, ..NOTHING }
-            }
-            Victim::TwoRebuilt => Change {
-                begin: &["fail data m0 m2", "remove data m0 m2", "add data m5 m6"],
-                more: 3,
-                ..NOTHING
-            },
-            Victim::Journal | Victim::JournalRaid6 => Change { more: 1, ..NOTHING },
-            _ => NOTHING,
-        }
-    }
-
-    /// It closes the write hole: a member may be missing after the kill.
-    fn may_miss(self) -> bool {
-        matches!(self, Victim::Ppl) || self.has_journal()
-    }
-
-    /// Also what was being written on a missing member is old or new.
-    fn has_journal(self) -> bool {
-        matches!(self, Victim::Journal | Victim::JournalRaid6)
-    }
-
-    fn changes(self) -> bool {
-        !self.change().begin.is_empty()
-    }
-}
-
-/// Slots.
-const MEMBERS: usize = 4;
 /// Bytes of a member: a sparse file.
 const MEMBER: u64 = 8 << 20;
 /// Bytes at the start of the array that are written.
@@ -164,17 +36,23 @@ const SECTORS: u64 = BLOCK / SECTOR as u64;
 const WRITERS: u64 = 16;
 /// Longest time from the first write to the kill.
 const LIFE_MS_MAX: u64 = 150;
+/// Where a superblock of version 1.2 stands, and how it begins.
+const SUPERBLOCK: u64 = 4096;
+const MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
+/// KiB each second for jobs while the server is killed: slow, so that the kill comes in the middle of the first step, or faster,
+/// so that it comes in a later one.
+const SPEEDS: [u64; 3] = [4096, 40_960, 200_000];
 
 /// Kills the server `kills` times; gives how many sectors were compared.
 ///
 /// # Errors
 /// At the first thing that is not as it must be; the members are left as they are then.
-pub fn run(braid: &Path, folder: &Path, victim: Victim, kills: u32, seed: u64) -> Result<u64> {
-    let mut random = fastrand::Rng::with_seed(seed ^ victim as u64);
+pub fn run(braid: &Path, folder: &Path, victim: &Victim, kills: u32, seed: u64) -> Result<u64> {
+    let mut random = fastrand::Rng::with_seed(seed ^ victim.number());
     fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     let (mut compared, mut array) = (0, None);
     for kill in 0..kills {
-        let context = || format!("{}, kill {kill} (seed {seed})", victim.name());
+        let context = || format!("{}, kill {kill} (seed {seed})", victim.name);
         let mut life = match array.take() {
             Some(array) => array,
             None => Life::create(braid, folder, victim).with_context(context)?,
@@ -227,23 +105,23 @@ fn sector(number: u64, version: u64) -> [u8; SECTOR] {
 
 impl Life {
     /// A new array, filled with zeroes.
-    fn create(braid: &Path, folder: &Path, victim: Victim) -> Result<Life> {
+    fn create(braid: &Path, folder: &Path, victim: &Victim) -> Result<Life> {
         let known = vec![Known::default(); (AREA / SECTOR as u64) as usize];
         let life = Life {
             braid: braid.to_path_buf(),
             folder: folder.to_path_buf(),
-            victim,
+            victim: victim.clone(),
             known: Rc::new(RefCell::new(known)),
             written: Rc::default(),
         };
-        let Change { more, slots, spares, .. } = victim.change();
-        for nr in 0..MEMBERS + more {
+        let (slots, spares) = (victim.slots, victim.spares);
+        for nr in 0..MEMBERS + victim.more {
             let file =
                 fs::File::create(folder.join(format!("m{nr}"))).context("making a member")?;
             file.set_len(MEMBER).context("making a member")?;
         }
         let members: Vec<String> = (0..slots + spares).map(|nr| format!("m{nr}")).collect();
-        let (words, members) = (victim.words(), members.join(" "));
+        let (words, members) = (victim.words, members.join(" "));
         let spares = if spares > 0 { format!(" --spare-devices {spares}") } else { String::new() };
         life.run(&format!("create data {words} --raid-devices {slots}{spares} {members}"))?;
         let server = life.serve_at_first()?;
@@ -275,24 +153,31 @@ impl Life {
 
     /// Starts the server on the devices that are members before anything changes.
     fn serve_at_first(&self) -> Result<Server> {
-        let added_later = self.victim == Victim::TwoRebuilt;
-        self.serve_some(|nr| nr <= MEMBERS || !added_later, "")
+        let given = self.victim.at_first.unwrap_or(MEMBERS + self.victim.more);
+        self.serve_some(|nr| nr < given, "")
     }
 
-    /// Starts the server on all devices but one.
+    /// Starts the server on all devices that have a superblock, but one.
     fn serve(&self, without: Option<usize>) -> Result<Server> {
-        let how = match without {
-            Some(_) => " --run",
-            // A slot that holds nothing but Q may be empty yet: no data is in doubt.
-            None if self.victim == Victim::Level => " --run --force",
-            None => "",
-        };
-        self.serve_some(|nr| Some(nr) != without, how)
+        let how = if without.is_some() { " --run" } else { self.victim.after };
+        let all = 0..MEMBERS + self.victim.more;
+        let members: Result<Vec<bool>> = all.map(|nr| self.is_member(nr)).collect();
+        let members = members?;
+        self.serve_some(|nr| Some(nr) != without && members[nr], how)
+    }
+
+    /// The device has a superblock.
+    fn is_member(&self, nr: usize) -> Result<bool> {
+        let mut file = fs::File::open(self.folder.join(format!("m{nr}")))?;
+        let mut begin = MAGIC.map(|_| 0);
+        file.seek(SeekFrom::Start(SUPERBLOCK))?;
+        file.read_exact(&mut begin).with_context(|| format!("reading the superblock of m{nr}"))?;
+        Ok(begin == MAGIC)
     }
 
     /// Starts the server on some of the devices, and waits until it listens.
     fn serve_some(&self, given: impl Fn(usize) -> bool, run: &str) -> Result<Server> {
-        let all = 0..MEMBERS + self.victim.change().more;
+        let all = 0..MEMBERS + self.victim.more;
         let members: Vec<String> = all.filter(|nr| given(*nr)).map(|nr| format!("m{nr}")).collect();
         let members = members.join(" ");
         let words = format!("serve {members} --nbd unix:nbd.sock --shards 2{run}");
@@ -315,27 +200,63 @@ impl Life {
     fn one_kill(&mut self, random: &mut fastrand::Rng, missing: bool) -> Result<u64> {
         let server = self.serve_at_first()?;
         if self.victim.changes() {
-            self.run("set data sync_speed_max=4096")?;
+            let speed = SPEEDS[random.usize(..SPEEDS.len())];
+            self.run(&format!("set data sync_speed_max={speed}"))?;
         }
-        for words in self.victim.change().begin {
+        for words in self.victim.begin {
             self.run(words)?;
         }
+        let changing = self.change_meanwhile(random);
         self.write_until_killed(server, random)?;
+        changing.join().map_err(|_| anyhow!("the thread with the commands panicked"))?;
         let without = missing.then(|| random.usize(..MEMBERS));
         let server = self.serve(without)?;
-        let compared = self.compare(missing && !self.victim.has_journal())?;
+        let compared = self.compare(missing && self.victim.closed != Closed::All)?;
         if self.victim.changes() {
             self.run("set data sync_speed_max=1000000")?;
         }
         self.run("wait data")?;
+        self.ends_as_it_should()?;
         if !missing {
-            self.run("check data --wait").context("redundancy after the kill")?;
+            if self.victim.is_redundant() {
+                self.run("check data --wait").context("redundancy after the kill")?;
+            }
             self.compare(false)?;
         }
         // The server may not have noticed yet that the client has gone.
         self.run("stop data --force")?;
         drop(server);
         Ok(compared)
+    }
+
+    /// Gives the commands while others write, one after the other, until they are done or the server is gone.
+    fn change_meanwhile(&self, random: &mut fastrand::Rng) -> std::thread::JoinHandle<()> {
+        let after = Duration::from_millis(random.u64(..LIFE_MS_MAX / 2));
+        let commands: Vec<Command> =
+            self.victim.meanwhile.iter().map(|words| self.command(words)).collect();
+        std::thread::spawn(move || {
+            std::thread::sleep(after);
+            for mut command in commands {
+                // A kill may come in the middle of it: what has become of the array is looked at afterwards.
+                let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+            }
+        })
+    }
+
+    /// What was to be done meanwhile is done, by the same commands again where the kill came before.
+    fn ends_as_it_should(&self) -> Result<()> {
+        let Some(level) = self.victim.becomes else { return Ok(()) };
+        for words in self.victim.meanwhile {
+            // Refused where it has been done.
+            let said = self.run(words).err().map(|error| format!("{error:#}"));
+            self.run("wait data").with_context(|| format!("after {words}: {said:?}"))?;
+        }
+        let detail = self.run("detail data")?;
+        ensure!(
+            detail.contains(&format!("Raid Level : {level}")) && !detail.contains("degraded"),
+            "it should be {level} and whole:\n{detail}"
+        );
+        Ok(())
     }
 
     fn write_until_killed(&self, mut server: Server, random: &mut fastrand::Rng) -> Result<()> {
