@@ -456,7 +456,8 @@ pub enum Whether {
     it first (--array-size), and those that lose their slots are spares when it is done. Fewer members, and the others \
     where there is no room before the data, need some room behind it (--size).\n\n\
     --level changes the level without moving anything, as far as that can be: 0 to 4, 5, 6 or 10 and back, 4, 5 and 6 to each other, \
-    and 1 of two members to 5 and back. From 10 to 0 one member of each two leaves the array. New slots are for spares, which are rebuilt; without any the array is degraded. \
+    and 1 of two members to 5 and back. From 10 to 0 one member of each two leaves the array, from 4, 5 and 6 to 0 those with parity, and with them a bitmap and \
+    spares; where parity is on all members, it is moved to the last ones before. New slots are for spares, which are rebuilt; without any the array is degraded. \
     Level 6 is left with Q on its last member, and level 0 leads to parity there: --layout moves the data afterwards, and \
     goes before the way back.\n\n\
     --size uses more of each member, when they have been replaced by larger ones or their devices have become \

@@ -40,6 +40,11 @@ impl Holders {
         &self.spares
     }
 
+    /// There are no spares any more; gives those that were.
+    pub(crate) fn without_spares(&mut self) -> Vec<MemberNr> {
+        std::mem::take(&mut self.spares)
+    }
+
     /// Slots that nobody holds.
     pub(crate) fn empty(&self) -> usize {
         self.slots.iter().filter(|holder| holder.is_none()).count()

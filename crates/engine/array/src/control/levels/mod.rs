@@ -2,13 +2,15 @@
 //! the engines learn what the members are to each other from now on. `rules` says which levels that is possible for.
 //!
 //! ```text
-//!  requests wait ─► the superblocks say that all writes have ended ─► (to level 0: and how much of each member is data)
+//!  requests wait ─► the superblocks say that all writes have ended
+//!    ─► (to level 0: there is no bitmap ─► who has no data is no member, and how much of each of the others is data)
 //!    ─► superblocks of the new level ─► engines have it ─► requests go on ─► spares are rebuilt in slots that are new
 //! ```
 //!
 //! Whatever the moment of a crash, the freshest superblock has the old level or the new one, and both name the same place for
 //! each byte; a member that missed the update is brought in line by the assembly. What a parity that is no longer kept was on
-//! is a spare. From 10 to 0 the second copies leave the array: as with mdadm they count as failed in the update before.
+//! is a spare. At level 0 nobody is a member who has no data: second copies, parity and spares leave the array, and as with mdadm
+//! they count as failed in the update before. A crash between the two leaves an array of the old level without redundancy.
 //!
 //! Does not know of changes that move data, of which this may be one step (`steps`).
 
@@ -66,7 +68,7 @@ pub struct Relevelled {
     pub rebuilt: Vec<String>,
     /// The members that lose their slots and are spares.
     pub freed: Vec<String>,
-    /// The members that leave the array, since others have what they hold.
+    /// The members that leave the array, since level 0 has no use for what they hold.
     pub leaving: Vec<String>,
     /// Slots without a member, until one is added for each of them.
     pub empty: usize,
@@ -109,10 +111,10 @@ impl Control {
     }
 
     /// Refuses where something stands in the way of any other level.
-    fn may_change_level(&self, to: Level) -> Result<(), ControlError> {
+    fn may_change_level(&self) -> Result<(), ControlError> {
         commands::needs_working(&self.record, DOING)?;
         self.leads_nowhere_else(DOING)?;
-        self.ever_has_level(to)?;
+        self.ever_has_level()?;
         let refuse = |why: String| Err(self.no_shape(DOING, why));
         let roster = self.record.roster.borrow();
         if let Some(name) = roster.being_replaced() {
@@ -124,7 +126,7 @@ impl Control {
     }
 
     /// Refuses where something stands in the way that waiting does not help against.
-    pub(crate) fn ever_has_level(&self, to: Level) -> Result<(), ControlError> {
+    pub(crate) fn ever_has_level(&self) -> Result<(), ControlError> {
         let refuse = |why: String| Err(self.no_shape(DOING, why));
         let roster = self.record.roster.borrow();
         let (name, shared) = (&self.record.name, &roster.shared);
@@ -132,12 +134,6 @@ impl Control {
             let why = format!(
                 "it has a partial parity log or a write journal, which belongs to its level; as for md, take that away first: \
                  braid grow {name} --consistency-policy resync"
-            );
-            return refuse(why);
-        }
-        if to == Level::Raid0 && shared.bitmap_offset != 0 {
-            let why = format!(
-                "it has a bitmap, of which raid0 has none; as for md, take it away first: braid grow {name} --bitmap none"
             );
             return refuse(why);
         }
@@ -154,12 +150,16 @@ impl Control {
         basis: &Basis,
         shape: &Shape,
     ) -> Result<(Relevelled, Basis), ControlError> {
-        self.ever_has_level(shape.level)?;
+        self.ever_has_level()?;
         let (old, disks) = (&basis.geometry, shape.layout.slots());
         let new = new_geometry(old, shape);
         self.suits(&new)?;
         let mut holders = basis.holders.clone();
-        let freed = holders.have_slots(disks);
+        let (mut freed, mut leaving) = (holders.have_slots(disks), Vec::new());
+        if new.level == Level::Raid0 {
+            leaving = holders.without_spares();
+            freed.clear();
+        }
         let rebuilt = holders.fill();
         let names = |members: Vec<MemberNr>| -> Vec<String> {
             members.into_iter().map(|nr| self.record.member_name(nr)).collect()
@@ -174,7 +174,7 @@ impl Control {
             empty: holders.empty(),
             rebuilt: names(rebuilt),
             freed: names(freed),
-            leaving: Vec::new(),
+            leaving: names(leaving),
         };
         Ok((relevelled, Basis { geometry: Arc::new(new), holders, moved_by: basis.moved_by }))
     }
@@ -193,7 +193,7 @@ impl Control {
 
     fn plan_level(&self, wanted: WantedLevel) -> Result<(Shape, Relevelled), ControlError> {
         let refuse = |why: String| self.no_shape(DOING, why);
-        self.may_change_level(wanted.level)?;
+        self.may_change_level()?;
         let geometry = self.record.geometry();
         let shape = shape_at(&geometry, wanted.level, wanted.chunk_size).map_err(refuse)?;
         let (now, disks) = (geometry.slots(), shape.layout.slots());
@@ -236,31 +236,13 @@ impl Control {
             return Err(refuse(format!("{} cannot go on with the members that it has", new.level)));
         }
         let leaving = leaving?;
-        if new.level == Level::Raid0
-            && let Some(other) = roster.members.iter().find(|member| match member.standing {
-                Standing::InSync(slot) => shape.slot_for(slot).is_none(),
-                _ => true,
-            })
-        {
-            let name_of = &other.name;
-            let why = match other.standing {
-                Standing::InSync(_) => format!(
-                    "{name_of} holds parity, which raid0 has none of; as for md, take it away first: braid fail {name} {name_of} \
-                     and braid remove {name} {name_of}"
-                ),
-                _ => format!(
-                    "raid0 has no use for {name_of}, which holds no data: braid remove {name} {name_of}"
-                ),
-            };
-            return Err(refuse(why));
-        }
         let empty = (0..disks).filter(|slot| !held(*slot)).count();
-        let lost = roster
-            .members
-            .iter()
+        let stays = |member: &&Member| !leaving.contains(&member.nr);
+        let staying = || roster.members.iter().filter(stays);
+        let lost = staying()
             .filter(|m| m.standing.slot().is_some_and(|slot| shape.slot_for(slot).is_none()));
         let freed: Vec<String> = lost.map(|member| member.name.clone()).collect();
-        let spares = roster.members.iter().filter(|member| member.standing == Standing::Spare);
+        let spares = staying().filter(|member| member.standing == Standing::Spare);
         let spares: Vec<String> = spares.map(|member| member.name.clone()).collect();
         let rebuilt: Vec<String> = spares.into_iter().chain(freed.clone()).take(empty).collect();
         let planned = Relevelled {
@@ -278,7 +260,7 @@ impl Control {
         Ok((shape, planned))
     }
 
-    /// The members that leave the array, since others have what they hold: those of level 10 that are second copies.
+    /// The members that leave the array, since level 0 has no use for them: second copies, parity, and all without a slot.
     fn leaving(&self, shape: &Shape) -> Result<Vec<MemberNr>, ControlError> {
         let mut leaving = Vec::new();
         if shape.level != Level::Raid0 {
@@ -306,6 +288,11 @@ impl Control {
             let others = holders.iter().filter(|member| member.nr != stays.nr);
             leaving.extend(others.map(|member| member.nr));
         }
+        let no_data = roster.members.iter().filter(|member| match member.standing {
+            Standing::InSync(slot) => shape.slot_for(slot).is_none(),
+            _ => true,
+        });
+        leaving.extend(no_data.map(|member| member.nr));
         Ok(leaving)
     }
 
@@ -329,8 +316,10 @@ impl Control {
         // By itself: whoever misses the other update must know how much of it is data, and whose place it has.
         let leaving = self.leaving(&shape)?;
         if new.level == Level::Raid0 {
+            self.bitmap.take_away(&turn).await;
+            self.still_works(&turn).await?;
             for nr in &leaving {
-                self.record.drop_member(*nr, "another has what it holds, and level 0 has one copy");
+                self.record.drop_member(*nr, "level 0 has neither parity, nor copies, nor spares");
             }
             self.each_superblock(|superblock| superblock.data_size = sectors);
             self.record.record_dropped(&turn).await;

@@ -3,7 +3,7 @@
 //! ```text
 //!  4 ─► 5     parity stays on the last slot (parity-last)          5 ─► 4    where parity is on the last slot
 //!  5 ─► 6     one slot more, for Q; the others keep their parts    6 ─► 5    where Q has the last slot to itself; it is given up
-//!  0 ─► 4, 5  one slot more, for parity: parity-last               4, 5 ─► 0 where parity has the last slot to itself, and no member
+//!  0 ─► 4, 5  one slot more, for parity: parity-last               4, 5 ─► 0 where parity has the last slot to itself; its member leaves
 //!  1 ─► 5     of two members: the second copy is the parity        5 ─► 1    of two members
 //!  0 ─► 10    a slot behind each, for its copy (near 2)            10 ─► 0   near 2, an even number: one member of each two leaves
 //! ```

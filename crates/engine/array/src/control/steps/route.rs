@@ -7,6 +7,7 @@
 //!  6 ─► 5, 6 ─► 4, 5 ─► 4    the layout that the new level is made from first, with chunks and members as wanted, then the level
 //!  6 ─► 5 with as many members, without a spare    the layout, the level, and then the member that had Q gets a slot
 //!  5 ─► 1    two members first
+//!  4, 5, 6 ─► 0    parity-last, with chunks and members as wanted, then the level: those with parity leave
 //! ```
 //!
 //! Those in between are md's names: left-symmetric-6 is left-symmetric with Q on the last slot. From each shape between two
@@ -44,6 +45,11 @@ pub(super) fn route(
     if start.level == to {
         let rest = rest(start, wanted)?;
         return rest.map(|leg| vec![leg]).ok_or_else(|| format!("it is {to} already"));
+    }
+    if to == Level::Raid0
+        && let Some(parity) = start.parity()
+    {
+        return to_level_0(start, wanted, parity.parity_count());
     }
     let chunk = wanted.chunk_size.filter(|_| start.layout.chunk_size() == 0);
     let shape = match shape_at(start, to, chunk) {
@@ -90,6 +96,25 @@ fn moved_first(
     let disks = if too_few { slots } else { disks };
     let first = shape_of(start, Some(layout), wanted.chunk_size, Some(disks));
     Some(then_level(start, first, wanted))
+}
+
+/// The steps to level 0, at which no data is moved: it has the shape that is wanted before. As many members keep data as have
+/// it now, unless more or fewer are wanted.
+fn to_level_0(start: &Geometry, wanted: &WantedArray, parities: usize) -> Result<Vec<Leg>, String> {
+    let now = start.layout_number;
+    let layout = match start.level {
+        _ if wanted.layout == WantedLayout::Preserve => now,
+        Level::Raid4 => now,
+        _ => PARITY_LAST,
+    };
+    let disks = wanted.raid_disks.map(|disks| disks.saturating_add(parities));
+    let first = shape_of(start, Some(layout), wanted.chunk_size, disks);
+    if first != shape_of(start, None, None, None) {
+        return then_level(start, first, wanted);
+    }
+    let shape = shape_at(start, wanted.level, None)?;
+    rest(&new_geometry(start, &shape), wanted)?;
+    Ok(vec![Leg::Level(shape)])
 }
 
 /// `first`, unless the array has that shape already, then the level, and what is left.
@@ -282,6 +307,16 @@ mod tests {
         assert_eq!(to(six, as_many, 0), "M 6 18 of 5, L 5 2 of 4, M 5 2 of 5");
         let two = WantedArray { raid_disks: Some(2), ..wanted(Raid1) };
         assert_eq!(to((Raid5, 2, 4), two, 0), "M 5 2 of 2, L 1 0 of 2");
+        // Parity comes to lie on members of its own, which leave.
+        assert_eq!(to((Raid5, 2, 4), wanted(Raid0), 0), "M 5 5 of 4, L 0 0 of 3");
+        assert_eq!(to((Raid5, 5, 4), wanted(Raid0), 0), "L 0 0 of 3");
+        assert_eq!(to(six, wanted(Raid0), 0), "M 6 5 of 5, L 0 0 of 3");
+        assert_eq!(to((Raid6, 18, 5), wanted(Raid0), 0), "M 6 5 of 5, L 0 0 of 3");
+        let disks = |disks| WantedArray { raid_disks: Some(disks), ..wanted(Raid0) };
+        assert_eq!(to((Raid5, 5, 4), disks(2), 0), "M 5 5 of 3, L 0 0 of 2");
+        assert_eq!(to((Raid5, 2, 4), disks(4), 1), "M 5 5 of 5, L 0 0 of 4");
+        let chunk = WantedArray { chunk_size: Some(2 * CHUNK), ..wanted(Raid0) };
+        assert_eq!(to((Raid4, 0, 3), chunk, 0), "M 4 0 of 3, L 0 0 of 2");
     }
 
     #[test]
@@ -293,11 +328,14 @@ mod tests {
         assert!(why((Raid6, 18, 5), wanted(Raid6)).contains("already"));
         let stays = WantedArray { layout: WantedLayout::Preserve, ..wanted(Raid5) };
         assert!(why((Raid6, 2, 5), stays).contains("--layout left-symmetric-6"));
-        assert!(why((Raid5, 2, 4), wanted(Raid0)).contains("--layout parity-last"));
+        let stays = |level| WantedArray { layout: WantedLayout::Preserve, ..wanted(level) };
+        assert!(why((Raid5, 2, 4), stays(Raid0)).contains("--layout parity-last"));
+        assert!(why((Raid6, 2, 4), stays(Raid0)).contains("--layout parity-last"));
         assert!(why((Raid5, 2, 4), wanted(Raid1)).contains("two members"));
         assert!(why((Raid0, 0, 3), wanted(Raid1)).contains("does not change"));
         let chunk = WantedArray { chunk_size: Some(2 * CHUNK), ..wanted(Raid0) };
-        assert!(why((Raid5, 5, 4), chunk).contains("no data is moved"));
+        assert!(why((Raid0, 0, 4), chunk).contains("no data is moved"));
+        assert!(why((Raid5, 5, 4), layout(Raid0, 2)).contains("no data is moved"));
     }
 
     /// A command that is given again after a crash takes the same way.

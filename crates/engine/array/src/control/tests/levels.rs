@@ -168,8 +168,10 @@ fn and_back_again() {
 }
 
 #[test]
-fn level_0_is_gone_back_to_when_nobody_holds_parity() {
-    for (to, layout) in [(Level::Raid4, 0), (Level::Raid5, 5)] {
+fn level_0_is_gone_back_to_and_whoever_holds_parity_leaves() {
+    for (to, layout, taken_away) in
+        [(Level::Raid4, 0, true), (Level::Raid4, 0, false), (Level::Raid5, 5, false)]
+    {
         let world = World::new(2);
         let (all, array, control) = array_of(&world, (Level::Raid0, 0, 3), false, 1);
         let content = pattern(0, size(&array));
@@ -177,12 +179,17 @@ fn level_0_is_gone_back_to_when_nobody_holds_parity() {
         world.add(&control, &all[3]);
         world.wait_idle(&control);
         assert_eq!(world.status(&control).layout, layout);
-        let error = change(&world, &control, wanted(Level::Raid0), false).unwrap_err().to_string();
-        assert!(error.contains("holds parity") && error.contains("braid fail data m3"), "{error}");
-        take_away(&world, &control, "m3");
+        if taken_away {
+            take_away(&world, &control, "m3");
+        }
         world.write(&array, 0, 0, &content).unwrap();
-        change(&world, &control, wanted(Level::Raid0), false).unwrap();
+        let would = change(&world, &control, wanted(Level::Raid0), true).unwrap();
+        assert_eq!(would.leaving.len(), usize::from(!taken_away));
+        let is = change(&world, &control, wanted(Level::Raid0), false).unwrap();
+        assert_eq!(is, would);
+        assert!(taken_away || world.superblock(&all[3]).own_role() == Role::Faulty);
         let status = world.status(&control);
+        assert_eq!(status.members.len(), 3);
         assert_eq!((status.level, status.raid_disks, status.degraded), (Level::Raid0, 3, 0));
         assert_eq!(world.read(&array, 1, 0, content.len()).unwrap(), content);
         for member in &all[..3] {
@@ -216,6 +223,7 @@ fn whoever_misses_the_last_update_is_brought_in_line() {
         (Level::Raid6, 18, 5, Level::Raid5, 2, 0),
         (Level::Raid6, 5, 4, Level::Raid4, 0, 0),
         (Level::Raid5, 5, 3, Level::Raid0, 0, 0),
+        (Level::Raid6, 5, 4, Level::Raid0, 0, 0),
     ];
     for (from, layout, disks, to, becomes, _) in all_changes.chain(backs) {
         for late in 0..disks {
@@ -225,8 +233,7 @@ fn whoever_misses_the_last_update_is_brought_in_line() {
             let content = pattern(0, size(&array));
             let mut holders = all.clone();
             if to == Level::Raid0 {
-                take_away(&world, &control, "m2");
-                holders.pop();
+                holders.truncate(2);
             }
             if late >= holders.len() {
                 continue;
@@ -252,7 +259,7 @@ fn whoever_misses_the_last_update_is_brought_in_line() {
             world.scribble(member, at, &old.to_bytes());
             let world = world.crash();
             let options = AssembleOptions { start_degraded: true, ..AssembleOptions::default() };
-            let array = world.try_assemble(&holders, options).expect(&what);
+            let array = world.try_assemble(&all, options).expect(&what);
             let control = Control::find(&world.shards[0], array.id()).unwrap();
             let status = world.status(&control);
             assert_eq!((status.level, status.layout), (to, becomes), "{what}");
@@ -394,7 +401,7 @@ fn what_stands_in_the_way_is_said_before_anything_is_written() {
         }
     };
     refused(wanted(Level::Raid5), &["already"]);
-    refused(wanted(Level::Raid0), &["bitmap", "--bitmap none"]);
+    refused(wanted(Level::Raid0), &["--layout parity-last"]);
     refused(wanted(Level::Raid4), &["--layout parity-last"]);
     refused(wanted(Level::Raid1), &["two members"]);
     refused(wanted(Level::Raid10), &["does not change raid5 to raid10"]);
@@ -440,7 +447,7 @@ fn what_stands_in_the_way_is_said_before_anything_is_written() {
     let error = change(&world, &control, wanted(Level::Raid10), false).unwrap_err().to_string();
     assert!(error.contains("differ in size"), "{error}");
     world.stop(&control);
-    // Level 10: whole copies on single members alone, and no bitmap and no spare for level 0.
+    // Level 10: whole copies on single members alone.
     let world = World::new(1);
     let (all, _array, control) = array_of(&world, (Level::Raid10, NEAR_2, 3), false, 0);
     let error = change(&world, &control, wanted(Level::Raid0), false).unwrap_err().to_string();
@@ -448,16 +455,51 @@ fn what_stands_in_the_way_is_said_before_anything_is_written() {
     world.stop(&control);
     drop(all);
     let world = World::new(1);
-    let (all, _array, control) = array_of(&world, (Level::Raid10, NEAR_2, 4), true, 1);
-    let to_0 = || change(&world, &control, wanted(Level::Raid0), false).unwrap_err().to_string();
-    assert!(to_0().contains("--bitmap none"), "{}", to_0());
-    let other = Rc::clone(&control);
-    world.run(async move { other.bitmap().remove().await }).unwrap();
-    world.add(&control, &all[4]);
-    let before = world.superblock(&all[0]).events;
-    assert!(to_0().contains("no use for m4"), "{}", to_0());
-    assert_eq!(world.superblock(&all[0]).events, before);
+    let (_all, _array, control) = array_of(&world, (Level::Raid10, NEAR_2, 4), true, 1);
     let error = change(&world, &control, wanted(Level::Raid5), false).unwrap_err().to_string();
     assert!(error.contains("does not change raid10 to raid5"), "{error}");
+    world.stop(&control);
+}
+
+#[test]
+fn a_bitmap_and_spares_leave_for_level_0() {
+    for (from, layout, disks, stays) in
+        [(Level::Raid10, NEAR_2, 4, 2), (Level::Raid5, 5, 4, 3), (Level::Raid6, 5, 5, 3)]
+    {
+        let world = World::new(2);
+        let (all, array, control) = array_of(&world, (from, layout, disks), true, 1);
+        let content = pattern(0, size(&array));
+        world.add(&control, &all[disks]);
+        let would = change(&world, &control, wanted(Level::Raid0), true).unwrap();
+        assert!(would.leaving.contains(&format!("m{disks}")), "{from}: {would:?}");
+        assert_eq!(would.leaving.len(), disks + 1 - stays, "{from}: {would:?}");
+        assert!(world.status(&control).bitmap.is_some(), "{from}");
+        let is = change(&world, &control, wanted(Level::Raid0), false).unwrap();
+        assert_eq!(is, would, "{from}");
+        let status = world.status(&control);
+        assert_eq!((status.members.len(), status.bitmap), (stays, None), "{from}");
+        assert_eq!(world.read(&array, 0, 0, content.len()).unwrap(), content, "{from}");
+        world.stop(&control);
+        for member in &all {
+            let stays = status.members.iter().any(|held| held.name == member.ram.name());
+            let superblock = world.superblock(member);
+            let holds = matches!(superblock.own_role(), Role::Slot(_));
+            assert_eq!(holds, stays, "{from}: {superblock:?}");
+            assert!(!stays || superblock.bitmap_sector().is_none(), "{from}");
+        }
+        let (array, control) = world.assemble(&all);
+        assert_eq!(world.status(&control).level, Level::Raid0);
+        assert_eq!(world.read(&array, 0, 0, content.len()).unwrap(), content, "{from}");
+        world.stop(&control);
+    }
+}
+
+#[test]
+fn level_0_is_refused_while_data_is_had_from_parity_alone() {
+    let world = World::new(1);
+    let (_all, _array, control) = array_of(&world, (Level::Raid5, 5, 4), false, 0);
+    take_away(&world, &control, "m1");
+    let error = change(&world, &control, wanted(Level::Raid0), false).unwrap_err().to_string();
+    assert!(error.contains("cannot go on with the members that it has"), "{error}");
     world.stop(&control);
 }
