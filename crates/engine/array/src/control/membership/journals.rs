@@ -5,6 +5,7 @@ use crate::control::membership::{Added, Membership};
 use crate::error::ControlError;
 use braid_device::Opener;
 use braid_device::meter::Metered;
+use braid_shard::plant::planted;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -52,7 +53,7 @@ impl Membership {
         if let Some(old) = old.filter(|_| !force) {
             self.check_not_apart(name, &old)?;
         }
-        self.check_blocks(name, &device)?;
+        // Its ring is written in blocks of its own, so larger ones than those of the array do.
         self.journal.place(name, &device)?;
         Ok(device)
     }
@@ -76,6 +77,11 @@ impl Membership {
         if let Err(source) = self.record.engines.open_member(nr, &member.opener).await {
             self.record.engines.close_member(nr).await;
             return Err(ControlError::Open { array: self.record.name.clone(), source });
+        }
+        // With a journal the superblocks say that a crash leaves nothing to be resynced; what was written before it came is in
+        // no log, and may be in caches.
+        if !planted("journal-added-unflushed") {
+            self.record.flush_members(&turn, |_| true).await;
         }
         let had_one = self.record.roster.borrow().shared.journal;
         self.unanswered.enter(member);
