@@ -1,7 +1,7 @@
 //! The command line: which seeds to run, and what is printed of them.
 
 use crate::exhaust::{self, Point, Protection};
-use crate::seeds::{Kind, Seed, each, fresh_number, saved};
+use crate::seeds::{Kind, Seed, each, fresh_number, journaled, saved};
 use crate::verdict::{Counts, Report, Verdict};
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
@@ -64,6 +64,9 @@ enum Command {
         /// Run single arrays that get other levels and shapes, and meet little else.
         #[arg(long)]
         levels: bool,
+        /// Run single arrays that have a write journal
+        #[arg(long = "journaled", conflicts_with_all = ["arrays", "stacks", "volumes", "levels"])]
+        with_journal: bool,
     },
     /// Run the seeds that failed once (seeds.txt)
     Saved,
@@ -130,10 +133,22 @@ pub fn main(cli: Cli) -> Result<()> {
         }
         (
             None,
-            Some(Command::Run { seeds, first, keep_going, arrays, stacks, volumes, levels }),
+            Some(Command::Run {
+                seeds,
+                first,
+                keep_going,
+                arrays,
+                stacks,
+                volumes,
+                levels,
+                with_journal,
+            }),
         ) => {
             let first = first.unwrap_or_else(fresh_number);
             println!("first seed {first}");
+            if with_journal {
+                return many(&journaled(first, seeds), keep_going);
+            }
             let seeds = first..first.saturating_add(seeds);
             let asked = [
                 (arrays, Kind::Array),

@@ -63,6 +63,8 @@ pub struct Failed {
     pub what: String,
     /// It was a flush.
     pub flush: bool,
+    /// It was to change the array's content.
+    pub changes: bool,
     /// Its error.
     pub error: IoError,
 }
@@ -289,7 +291,8 @@ impl Client {
                 self.errors += 1;
                 let what = format!("{} {:?}", request.what.name(), request.blocks);
                 let flush = matches!(request.what, What::Flush { .. });
-                errors.push(Failed { what, flush, error });
+                let changes = !flush && !matches!(request.what, What::Read { .. });
+                errors.push(Failed { what, flush, changes, error });
             }
             let ok = result.is_ok();
             match &request.what {

@@ -116,7 +116,7 @@ pub fn md_choice(world: &World, members: &[Rc<Member>]) -> Option<MdChoice> {
     let journal = world.journal.borrow();
     let found: Vec<(Rc<Member>, Superblock)> = members
         .iter()
-        .chain(journal.iter())
+        .chain(journal.iter().filter(|journal| !journal.is_gone()))
         .filter_map(|member| Some((Rc::clone(member), superblock(world, member)?)))
         .collect();
     choose(&found)

@@ -121,6 +121,13 @@ impl std::fmt::Display for Seed {
     }
 }
 
+/// `count` seeds of single arrays with a write journal, from `first` on.
+pub fn journaled(first: u64, count: u64) -> Vec<Seed> {
+    let has_one = |seed: &u64| Scenario::of(*seed).journal.is_some();
+    let seeds = (first..).filter(has_one).take(count as usize);
+    seeds.map(|seed| Seed { seed, kind: Kind::Array, plain: false }).collect()
+}
+
 /// A number that was probably never run: short enough to be read out.
 pub fn fresh_number() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());

@@ -271,11 +271,8 @@ impl World {
         let hung = |flight: &Flight| flight.member.hung.get();
         let keys: Vec<usize> =
             self.flights.borrow().iter().filter(|(_, f)| hung(f)).map(|(key, _)| key).collect();
-        self.members
-            .borrow()
-            .iter()
-            .filter(|m| m.hung.get())
-            .for_each(|member| member.hung.set(false));
+        let (members, journal) = (self.members.borrow(), self.journal.borrow());
+        members.iter().chain(journal.iter()).for_each(|member| member.hung.set(false));
         let mut events = self.events.borrow_mut();
         // Those that were under way when it stopped answering have their time already.
         let timed: Vec<usize> = events.iter().map(|Reverse((_, _, key))| *key).collect();

@@ -56,7 +56,7 @@ impl Run {
     }
 
     /// Assembles the array, by force where it is dirty and degraded, and without members of long ago where it ran apart.
-    fn force_what_must_be(
+    pub(super) fn force_what_must_be(
         &mut self,
         machine: &Machine,
         present: &mut Vec<Rc<Member>>,
@@ -100,7 +100,7 @@ impl Run {
         options: &AssembleOptions,
     ) -> Result<Result<Arc<Array>, AssembleError>, Over> {
         let openers = members.iter().map(|member| SimOpener::of(&self.world, member.kind.index));
-        let openers = openers.chain(self.journal_opener()).collect();
+        let openers = openers.chain(self.present_journal()).collect();
         let (context, given) = (machine.context.clone(), options.clone());
         self.world.moving.set(self.is_replayed());
         let later = machine.begin(async move { assemble(&context, openers, given).await });
@@ -160,7 +160,7 @@ impl Run {
     // --- Superblocks ---------------------------------------------------------------------------
 
     /// Superblocks between two lives; also what the write hole takes with the members that are missing.
-    fn look_at_images(&mut self, present: &[Rc<Member>]) -> Result<MdChoice, Over> {
+    pub(super) fn look_at_images(&mut self, present: &[Rc<Member>]) -> Result<MdChoice, Over> {
         let layout = self.layout(self.top());
         let must_start = !self.promises.excused;
         let choice = md_can_assemble::look(&self.world, &layout, present, must_start);

@@ -36,6 +36,10 @@ pub(super) struct Chances {
     pub(super) rescue: Extra,
     /// Members that are replaced while they serve.
     pub(super) replaced: Extra,
+    /// A write journal whose device fails.
+    pub(super) journal: Extra,
+    /// Level 0 at last.
+    pub(super) level_0: Extra,
 }
 
 impl Chances {
@@ -57,6 +61,8 @@ impl Chances {
             scrub_in_parts: of(streams.scrub_in_parts),
             rescue: of(streams.rescue),
             replaced: of(streams.replaced),
+            journal: of(streams.journal),
+            level_0: of(streams.level_0),
         }
     }
 }

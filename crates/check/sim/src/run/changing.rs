@@ -40,6 +40,9 @@ impl Run {
                 _ => self.stripes_and_copies()?,
             }
         }
+        if self.chances.level_0.on {
+            self.level_0_at_last()?;
+        }
         self.ending()
     }
 }

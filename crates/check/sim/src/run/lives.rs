@@ -134,6 +134,15 @@ impl Run {
         journal.as_ref().map(|journal| SimOpener::of(&self.world, journal.kind.index))
     }
 
+    /// The same for an assembly: people leave out what is not there, or has no superblock.
+    pub(super) fn present_journal(&self) -> Option<Arc<dyn Opener>> {
+        let journal = self.world.journal.borrow();
+        let there = journal.as_ref().filter(|journal| {
+            !journal.is_gone() && images::superblock(&self.world, journal).is_some()
+        });
+        there.map(|journal| SimOpener::of(&self.world, journal.kind.index))
+    }
+
     /// The home shard writes to any unit while it replays a log.
     pub(super) fn is_replayed(&self) -> bool {
         let create = &self.plan.arrays[self.top()].create;
@@ -180,7 +189,7 @@ impl Run {
             Below::Leaves(_) => {
                 let present = self.present(nr);
                 let leaves = present.iter().map(|leaf| SimOpener::of(&self.world, leaf.kind.index));
-                leaves.chain(self.journal_opener()).collect()
+                leaves.chain(self.present_journal()).collect()
             }
             Below::Arrays(below) => below
                 .iter()
@@ -381,8 +390,8 @@ impl Run {
                 let superblock = images::superblock_alone(&self.world, member);
                 superblock.is_some_and(|superblock| superblock.resync_offset == u64::MAX)
             });
-            let journaled =
-                control.as_ref().is_some_and(|own| own.journal().is_in_use()) && resynced && !lies;
+            let in_use = control.as_ref().is_some_and(|own| own.journal().is_in_use());
+            let journaled = in_use && resynced && !lies && !self.promises.journal_is_lost;
             let logged = control.is_some_and(|control| control.ppl().is_in_use()) && !lies;
             self.promises.holes.all_logged = journaled || logged;
             self.promises.holes.journaled = journaled;

@@ -22,6 +22,7 @@
 //! | `assembly`, `missed` | superblocks before an assembly; members that missed a write |
 //! | `lost_flushes`, `between_rounds` | mishaps with flushes, and without requests |
 //! | `rescue` | more members are stale than the level can do without |
+//! | `journal_fails` | the device of a write journal fails, at run time and at a start |
 //! | `two_hosts` | another host takes an array that has a heartbeat |
 //! | `scrub_in_parts` | checks that go on where they were interrupted |
 //! | `aimed`, `metadata` | situations brought about on purpose; damaged metadata |
@@ -49,6 +50,7 @@ pub mod cut_short;
 mod ending;
 mod faults;
 mod holes;
+mod journal_fails;
 mod levels;
 mod lives;
 mod lost_flushes;
@@ -250,6 +252,9 @@ impl Run {
             self.replacements_are_cut_short()?;
         }
         self.another_host_takes_it()?;
+        if self.chances.journal.on {
+            self.the_journal_fails()?;
+        }
         if self.chances.rescue.on {
             self.too_many_are_stale()?;
         }
@@ -261,6 +266,9 @@ impl Run {
         }
         if self.chances.copies.on {
             self.stripes_and_copies()?;
+        }
+        if self.chances.level_0.on {
+            self.level_0_at_last()?;
         }
         self.ending()
     }

@@ -134,6 +134,10 @@ pub struct Streams {
     pub rescue: Stream,
     /// Members that are replaced while they serve.
     pub replaced: Stream,
+    /// A write journal whose device fails.
+    pub journal: Stream,
+    /// Level 0 at last.
+    pub level_0: Stream,
     /// Damage of metadata.
     pub damage: Stream,
     /// Damage of lists of bad blocks.
@@ -212,6 +216,8 @@ impl Streams {
         scrub_in_parts: (61, 30),
         rescue: (62, 12),
         replaced: (63, 40),
+        journal: (121, 70),
+        level_0: (120, 25),
         damage: (104, 40),
         damage_of_lists: (105, 60),
     };
@@ -225,6 +231,7 @@ impl Streams {
         levels: (113, 100),
         steps: (114, 100),
         copies: (115, 100),
+        level_0: (120, 50),
         ..Streams::STACK
     };
 
@@ -248,6 +255,8 @@ impl Streams {
         scrub_in_parts: NONE,
         rescue: NONE,
         replaced: NONE,
+        journal: NONE,
+        level_0: NONE,
         damage: NONE,
         damage_of_lists: NONE,
     };

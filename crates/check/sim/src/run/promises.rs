@@ -24,6 +24,10 @@ pub(super) struct Promises {
     /// Without redundancy: a flush of a member was made to fail in this life, so that flushes of the array may fail and tell
     /// what is lost.
     pub(super) flushes_fail: bool,
+    /// The device of the write journal has failed, or is about to: writes may be refused.
+    pub(super) journal_fails: bool,
+    /// It never comes back with what it held: what is only there at a crash is lost.
+    pub(super) journal_is_lost: bool,
 }
 
 impl Promises {

@@ -233,6 +233,24 @@ impl Run {
         Ok(())
     }
 
+    /// An array with parity becomes level 0, in as many steps as it takes.
+    pub(super) fn level_0_at_last(&mut self) -> Result<(), Over> {
+        let of: Of = |chances| &chances.level_0;
+        let level = self.plan.arrays[self.top()].create.level;
+        let spares = of(&self.chances).rng.below(2);
+        if !level.is_parity() || !self.is_ready_for_steps(spares)? {
+            return Ok(());
+        }
+        let chunk = of(&self.chances).chance(30).then(|| *of(&self.chances).rng.pick(&CHUNKS));
+        let wanted = WantedArray {
+            level: Level::Raid0,
+            layout: WantedLayout::Any,
+            chunk_size: chunk,
+            raid_disks: None,
+        };
+        self.is_changed_in_steps(wanted, of).map(drop)
+    }
+
     /// Level 10 becomes 0 and 0 becomes 10, one after the other, most of the time with power failing just then. Arrays of
     /// levels 4 and 5 become 0 first.
     pub(super) fn stripes_and_copies(&mut self) -> Result<(), Over> {

@@ -45,8 +45,12 @@ impl Run {
 
     /// A request has ended with an error, which is seldom right.
     fn judge(&self, failed: &Failed) {
-        let Failed { what, flush, error } = failed;
+        let Failed { what, flush, changes, error } = failed;
         if self.promises.excused || *flush && self.promises.flushes_fail {
+            return;
+        }
+        // Nothing is written without the journal.
+        if *changes && self.promises.journal_fails && error.kind == IoErrorKind::Refused {
             return;
         }
         if self.stopping.is_some_and(|since| self.is_refused(since, error)) {

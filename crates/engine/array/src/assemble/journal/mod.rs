@@ -32,6 +32,7 @@ use crate::metadata::journal::ring::Ring;
 use braid_format::journal::{BLOCK, BLOCK_SECTORS};
 use braid_layout::Layout;
 use braid_shard::Shard;
+use braid_shard::plant::planted;
 
 /// The journal of an array.
 pub(super) enum Journal {
@@ -122,7 +123,9 @@ pub(super) fn give_up(choice: &mut Choice, why: &str) {
         choice.title()
     );
     choice.shared.journal = false;
-    choice.shared.resync_offset = 0;
+    if !planted("journal-given-up-unsynced") {
+        choice.shared.resync_offset = 0;
+    }
     for chosen in std::mem::take(&mut choice.members) {
         if is_journal(&&chosen) {
             choice
