@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs;
+use std::time::{Duration, Instant};
 use support::Place;
 
 /// The commands of docs/cli.md that make certificates, run in this folder.
@@ -56,4 +57,46 @@ fn certificates_that_cannot_be_used_are_named_before_anything_listens() {
     place.run(serve).refused(2, &["server-cert.pem", "folder of TLS certificates"]);
     assert!(!place.path("nbd.sock").exists());
     assert_eq!(place.examined("a")["state"], "clean");
+}
+
+#[test]
+fn an_array_has_members_over_tls_and_takes_them_back() {
+    let (far, place) = (Place::new(), Place::new());
+    certificates(&far);
+    far.members(&["a", "b"]);
+    far.run("create disk -l 1 -n 2 --assume-clean a b").ok();
+    let serve = "a b --stack never --tls require --tls-certificates . --tls-verify-peer";
+    let server = far.serve(serve);
+    let socket = far.path("nbd.sock");
+    let plain = format!("nbd+unix:///disk?socket={}", socket.display());
+    place.members(&["c"]);
+    place.run(&format!("create near -l 1 -n 2 c {plain}")).refused(2, &["TLS"]);
+    let folder = far.path("");
+    let uri = format!(
+        "nbds+unix:///disk?socket={}&tls-certificates={}",
+        socket.display(),
+        folder.display()
+    );
+    place.run(&format!("create near -l 1 -n 2 --assume-clean --bitmap-chunk 64K c {uri}")).ok();
+    let near = place.serve(&format!("c {uri}"));
+    let expected = place.data("content", 4 << 20);
+    place.copy_in("content", "near");
+    server.signal(rustix::process::Signal::KILL);
+    server.ended();
+    place.copy_in("content", "near");
+    assert_eq!(place.detail("near")["degraded"], 1);
+    let again = far.serve(serve);
+    let end = Instant::now() + Duration::from_secs(60);
+    while place.detail("near")["degraded"] != 0 {
+        assert!(Instant::now() < end, "it does not come back");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    place.run("wait near").ok();
+    assert!(place.run("check --wait near").ok().contains("0 sectors mismatched"));
+    place.run("fail near c").ok();
+    assert!(place.copy_out("near")[..4 << 20] == expected[..]);
+    place.run("stop near").ok();
+    near.ended();
+    far.run("stop disk").ok();
+    again.ended().ok();
 }
