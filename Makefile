@@ -38,30 +38,26 @@ test: ## Everything: packages, lint, tests, simulator, end to end
 # Every test belongs to one part; what no other names is the array's.
 VOLUME := braid-filesystem braid-kv braid-volume braid-fuse braid-posix
 ELSEWHERE := $(VOLUME) braid-sim braid-interop braid-bench-compare braid
-COMMAND := $(filter-out volumes volume_metadata,$(basename $(notdir $(wildcard crates/app/braid/tests/*.rs))))
 
 test-array: ## The part of the tests about arrays: formats, engine, devices, NBD, the command
 	cargo test $(CHECKED) --workspace $(ELSEWHERE:%=--exclude %)
-	cargo test $(CHECKED) -p braid --bins $(COMMAND:%=--test %)
+	cargo test $(CHECKED) -p braid --bins --test command
 
 test-volume: ## The part about volumes: metadata store, engine, FUSE; as root, since it mounts
 	cargo test $(CHECKED) $(VOLUME:%=-p %)
-	cargo test $(CHECKED) -p braid --test volumes --test volume_metadata
+	cargo test $(CHECKED) -p braid --test volume
 
 test-sim: ## The part of the simulator: its own tests, all saved seeds, SEEDS that are always the same
 	cargo test $(CHECKED) -p braid-sim
 	cargo run $(CHECKED) -p braid-sim -- saved
 	cargo run $(CHECKED) -p braid-sim -- run --seeds $(SEEDS) --first 1
 
-# Tests in a guest under QEMU are files vm_*.rs.
-GUEST := $(filter-out vm_%,$(basename $(notdir $(wildcard crates/check/interop/tests/*.rs))))
-
-test-interop: ## The part of the real md: arrays of each in the hands of the other
-	cargo test $(CHECKED) -p braid-interop --lib --bins $(GUEST:%=--test %)
+test-interop: ## The part of the real md and of real clients: arrays of each in the hands of the other
+	cargo test $(CHECKED) -p braid-interop --lib --bins --test clients --test md
 
 test-vm: ## The part that needs a newer kernel's drivers, in a guest under QEMU
 	cargo build $(CHECKED) -p braid
-	cargo test $(CHECKED) -p braid-interop --test 'vm_*'
+	cargo test $(CHECKED) -p braid-interop --test qemu
 
 bench: ## The tables of docs/benchmarks, with rivals beside them
 	scripts/setup-packages bench

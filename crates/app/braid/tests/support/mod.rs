@@ -2,7 +2,6 @@
 //! the test.
 
 #![allow(dead_code, reason = "each test file uses its part")]
-#![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};

@@ -1,0 +1,34 @@
+//! The command and its server as a user runs them: arrays. Volumes have a program of their own beside this one.
+//!
+//! One program for all of them, so that tests of several files run side by side.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+mod bitmap;
+mod checks;
+mod create;
+mod demo;
+mod examine;
+mod fuse_view;
+mod hung_member;
+mod journal;
+mod loop_devices;
+mod members;
+mod nbd_clients;
+mod recovery;
+mod remote_members;
+mod reshape;
+mod seeing;
+mod serve;
+mod settings;
+mod sizes;
+mod spare_groups;
+mod stacks;
+mod starting;
+mod take_over;
+mod tls;
+mod two_hosts;
+
+#[path = "../support/mod.rs"]
+mod support;

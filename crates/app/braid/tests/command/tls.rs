@@ -1,0 +1,98 @@
+//! `braid serve --tls`, with certificates made as docs/cli.md shows.
+
+use crate::support::Place;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// The commands of docs/cli.md that make certificates, run in this folder.
+fn certificates(place: &Place) {
+    let page = include_str!("../../../../../docs/cli.md");
+    let block =
+        page.split("```text\n").find(|block| block.starts_with("printf 'cn = storage")).unwrap();
+    let script = block.split("```").next().unwrap();
+    place.tool("bash", &["-e", "-c", script]).ok();
+}
+
+#[test]
+fn an_array_is_served_to_clients_with_a_certificate_and_to_nobody_else() {
+    let place = Place::new();
+    certificates(&place);
+    place.members(&["a", "b"]);
+    place.run("create data -l 1 -n 2 --assume-clean a b").ok();
+    let tls = "--tls require --tls-certificates . --tls-verify-peer --nbd tcp:127.0.0.1:0";
+    let server = place.serve(&format!("a b {tls}"));
+    let place_of = |scheme: &str| {
+        let found = server.said.split_whitespace().find(|word| word.starts_with(scheme));
+        found.unwrap_or_else(|| panic!("no {scheme} in {}", server.said)).to_owned()
+    };
+    let uri = place_of("nbds://");
+    assert!(place_of("nbds+unix://").contains("nbd.sock"));
+    let with = format!("{uri}?tls-certificates={}", place.path("").display());
+    let info = place.tool("nbdinfo", &[&with]).ok();
+    assert!(info.contains("with TLS"), "{info}");
+    assert_ne!(place.tool("nbdinfo", &[&uri.replace("nbds", "nbd")]).code, 0);
+    // It knows the authority, and has no certificate.
+    fs::create_dir(place.path("bare")).unwrap();
+    fs::copy(place.path("ca-cert.pem"), place.path("bare/ca-cert.pem")).unwrap();
+    let bare = format!("{uri}?tls-certificates={}", place.path("bare").display());
+    assert_ne!(place.tool("nbdinfo", &[&bare]).code, 0);
+    place.run("stop data").ok();
+    let ended = server.ended();
+    let refusals: Vec<&str> = ended.err.lines().filter(|line| line.contains("refused")).collect();
+    assert_eq!(refusals.len(), 1, "{}", ended.err);
+    assert!(refusals[0].contains("127.0.0.1:") && refusals[0].contains("no certificates"));
+    ended.ok();
+}
+
+#[test]
+fn certificates_that_cannot_be_used_are_named_before_anything_listens() {
+    let place = Place::new();
+    place.members(&["a", "b"]);
+    place.run("create data -l 1 -n 2 --assume-clean a b").ok();
+    let serve = "serve a b --nbd unix:nbd.sock --tls require --tls-certificates .";
+    place.run(serve).refused(2, &["server-cert.pem", "folder of TLS certificates"]);
+    assert!(!place.path("nbd.sock").exists());
+    assert_eq!(place.examined("a")["state"], "clean");
+}
+
+#[test]
+fn an_array_has_members_over_tls_and_takes_them_back() {
+    let (far, place) = (Place::new(), Place::new());
+    certificates(&far);
+    far.members(&["a", "b"]);
+    far.run("create disk -l 1 -n 2 --assume-clean a b").ok();
+    let serve = "a b --stack never --tls require --tls-certificates . --tls-verify-peer";
+    let server = far.serve(serve);
+    let socket = far.path("nbd.sock");
+    let plain = format!("nbd+unix:///disk?socket={}", socket.display());
+    place.members(&["c"]);
+    place.run(&format!("create near -l 1 -n 2 c {plain}")).refused(2, &["TLS"]);
+    let folder = far.path("");
+    let uri = format!(
+        "nbds+unix:///disk?socket={}&tls-certificates={}",
+        socket.display(),
+        folder.display()
+    );
+    place.run(&format!("create near -l 1 -n 2 --assume-clean --bitmap-chunk 64K c {uri}")).ok();
+    let near = place.serve(&format!("c {uri}"));
+    let expected = place.data("content", 4 << 20);
+    place.copy_in("content", "near");
+    server.signal(rustix::process::Signal::KILL);
+    server.ended();
+    place.copy_in("content", "near");
+    assert_eq!(place.detail("near")["degraded"], 1);
+    let again = far.serve(serve);
+    let end = Instant::now() + Duration::from_secs(60);
+    while place.detail("near")["degraded"] != 0 {
+        assert!(Instant::now() < end, "it does not come back");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    place.run("wait near").ok();
+    assert!(place.run("check --wait near").ok().contains("0 sectors mismatched"));
+    place.run("fail near c").ok();
+    assert!(place.copy_out("near")[..4 << 20] == expected[..]);
+    place.run("stop near").ok();
+    near.ended();
+    far.run("stop disk").ok();
+    again.ended().ok();
+}

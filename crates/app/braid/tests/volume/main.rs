@@ -1,0 +1,10 @@
+//! The command and its server as a user runs them: volumes.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+mod volume_metadata;
+mod volumes;
+
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,11 @@
+//! Real clients of braid: fio, the kernel's own NBD client, a guest's `virtio_blk`, and what goes wrong around them.
+//!
+//! One program for all of them, so that tests of several files run side by side.
+
+#![forbid(unsafe_code)]
+
+mod bad_clients;
+mod common;
+mod fio_verify;
+mod guests_disk;
+mod kernel_nbd_client;
