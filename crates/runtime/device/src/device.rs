@@ -1,8 +1,10 @@
 //! The trait of all devices, arrays included.
 
 use crate::completion::Completion;
+use crate::holes::{FindHoles, Holes};
 use crate::info::DeviceInfo;
 use crate::request::Request;
+use std::ops::Range;
 
 /// A flat range of bytes, used from one shard.
 pub trait Device {
@@ -41,6 +43,12 @@ pub trait Device {
     /// requests in flight here may never complete.
     fn waits_for_silent(&self) -> bool {
         false
+    }
+
+    /// The holes within `bytes`, as they are at some moment between the call and the answer: what was written and completed
+    /// before is in none. Whoever does not know of any says so.
+    fn holes(&self, bytes: Range<u64>) -> FindHoles {
+        Holes::unknown(&bytes)
     }
 
     /// True while requests wait because the file system below is full. Such requests are not overdue.

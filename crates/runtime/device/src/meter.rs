@@ -17,6 +17,7 @@ use crate::completion::{Completion, Outcome, Sink};
 use crate::counts::{Counts, Direction, Tally};
 use crate::device::Device;
 use crate::error::{IoError, IoErrorKind};
+use crate::holes::FindHoles;
 use crate::info::DeviceInfo;
 use crate::request::{Op, Request};
 use crate::space::{Space, Waiting};
@@ -26,6 +27,7 @@ use braid_shard::{Nanos, Shard};
 use hdrhistogram::Histogram;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 /// The watch of a shard over its metered devices: `shard.local::<Watch>()`.
@@ -512,6 +514,10 @@ impl Device for Metered {
 
     fn waits_for_space(&self) -> bool {
         self.inner.waits_for_space()
+    }
+
+    fn holes(&self, bytes: Range<u64>) -> FindHoles {
+        self.inner.holes(bytes)
     }
 }
 

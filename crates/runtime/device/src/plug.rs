@@ -16,12 +16,14 @@ use crate::completion::{Completion, Outcome, Sink};
 use crate::counts::Counts;
 use crate::device::Device;
 use crate::error::IoErrorKind;
+use crate::holes::FindHoles;
 use crate::info::DeviceInfo;
 use crate::meter::Metered;
 use crate::request::{Op, Request};
 use braid_shard::ring::{BufMuts, SEGMENTS_MAX};
 use braid_shard::{IdleHook, Shard};
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 /// Largest merged request in bytes: enough for any disk to reach its full rate, small enough to limit latency.
@@ -231,6 +233,10 @@ impl Device for Plug {
 
     fn waits_for_space(&self) -> bool {
         self.inner.waits_for_space()
+    }
+
+    fn holes(&self, bytes: Range<u64>) -> FindHoles {
+        self.inner.holes(bytes)
     }
 
     fn submit(&self, request: Request, done: Completion) {

@@ -7,8 +7,11 @@ use crate::engine::Engine;
 use crate::engine::home::News;
 use crate::read::start::read;
 use crate::write::start::write;
-use braid_device::{Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, Outcome, Request};
+use braid_device::{
+    Completion, Device, DeviceInfo, FindHoles, IoError, IoErrorKind, Op, Outcome, Request,
+};
 use std::cell::Cell;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// See the module's documentation.
@@ -126,6 +129,10 @@ impl Device for ArrayDevice {
 
     fn waits_for_space(&self) -> bool {
         self.engine.home.reports.any_waits_for_space()
+    }
+
+    fn holes(&self, bytes: Range<u64>) -> FindHoles {
+        crate::request::holes::holes(&self.engine, bytes)
     }
 
     fn submit(&self, request: Request, done: Completion) {

@@ -5,11 +5,13 @@
 //! | `device` | the array as a device |
 //! | `received` | work that another shard sends, because this one owns the unit |
 //! | `flush` | flushes, which the home shard carries out for all |
+//! | `holes` | parts of the array that hold nothing, for whoever asks |
 //! | `zeroing` | write-zeroes and discard, unit by unit |
 //! | `tasks` | the kinds of tasks that requests start |
 
 pub(crate) mod device;
 pub(crate) mod flush;
+pub(crate) mod holes;
 pub(crate) mod received;
 pub(crate) mod tasks;
 pub(crate) mod zeroing;

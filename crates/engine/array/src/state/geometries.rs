@@ -60,6 +60,11 @@ impl Geometries {
         Geometries { new, old, border, backwards, first_old }
     }
 
+    /// No other geometry is anywhere: nothing is being reshaped.
+    pub(crate) fn is_one(&self) -> bool {
+        self.first_old == u64::MAX
+    }
+
     /// The same two, with the border elsewhere.
     pub(crate) fn with_border(&self, border: u64) -> Geometries {
         Geometries { border, ..self.clone() }

@@ -154,6 +154,11 @@ pub const SIMPLE_REPLY_BYTES: usize = 16;
 /// Bytes of a structured reply chunk header, without the chunk's payload.
 pub const CHUNK_BYTES: usize = 20;
 
+/// Block status: the extent takes no space.
+pub const STATE_HOLE: u32 = 1 << 0;
+/// Block status: the extent reads as zeroes.
+pub const STATE_ZERO: u32 = 1 << 1;
+
 /// Longest string the protocol allows, in bytes ("Conventions").
 pub const STRING_BYTES_MAX: usize = 4096;
 /// Zeroes after the reply to `NBD_OPT_EXPORT_NAME` unless both ends agreed to leave them out.

@@ -114,14 +114,17 @@ impl ReplyEncoder {
         out.extend_from_slice(&offset.to_be_bytes());
     }
 
-    /// Success of block status: one extent of `length` bytes, allocated data. Status 0 is always
-    /// a safe answer (`NBD_CMD_BLOCK_STATUS`), and it does not exceed the request, so it serves
-    /// the one-extent flag too.
-    pub fn all_allocated(&self, cookie: u64, length: u32, out: &mut Vec<u8>) {
-        chunk(out, REPLY_TYPE_BLOCK_STATUS, cookie, 4 + 8);
+    /// Success of block status: the lengths and states of extents (`STATE_*`) from the request's offset on, at least one and
+    /// at most 65536. Together they may end before the request does, and not beyond it; with the one-extent flag it must be
+    /// one (`NBD_CMD_BLOCK_STATUS`).
+    pub fn extents(&self, cookie: u64, extents: &[(u32, u32)], out: &mut Vec<u8>) {
+        // So few that it fits.
+        chunk(out, REPLY_TYPE_BLOCK_STATUS, cookie, 4 + 8 * extents.len() as u32);
         out.extend_from_slice(&CONTEXT_ID.to_be_bytes());
-        out.extend_from_slice(&length.to_be_bytes());
-        out.extend_from_slice(&0u32.to_be_bytes());
+        for (length, state) in extents {
+            out.extend_from_slice(&length.to_be_bytes());
+            out.extend_from_slice(&state.to_be_bytes());
+        }
     }
 }
 

@@ -85,6 +85,12 @@ impl Request {
         self.flags & CMD_FLAG_FUA != 0
     }
 
+    /// Block status must be of one extent only.
+    #[must_use]
+    pub fn only_one(&self) -> bool {
+        self.flags & CMD_FLAG_REQ_ONE != 0
+    }
+
     /// Zeroes must not leave a hole.
     #[must_use]
     pub fn no_hole(&self) -> bool {

@@ -213,8 +213,9 @@ fn replies_are_the_bytes_of_the_specification() {
         *b"\x66\x8e\x33\xef\0\x01\0\x01\0\0\0\0\0\0\0\x07\0\0\x10\x08\0\0\0\0\0\0\x02\0"
     );
     assert_eq!(
-        encode(true, |encoder, out| encoder.all_allocated(7, 4096, out)),
-        *b"\x66\x8e\x33\xef\0\x01\0\x05\0\0\0\0\0\0\0\x07\0\0\0\x0c\0\0\0\x01\0\0\x10\0\0\0\0\0"
+        encode(true, |encoder, out| encoder.extents(7, &[(4096, 0), (512, 3)], out)),
+        *b"\x66\x8e\x33\xef\0\x01\0\x05\0\0\0\0\0\0\0\x07\0\0\0\x14\0\0\0\x01\0\0\x10\0\0\0\0\0\
+           \0\0\x02\0\0\0\0\x03"
     );
 }
 
@@ -459,8 +460,8 @@ proptest! {
                     expected.push(ReplyEvent::Error { cookie, code: ErrorCode::Io, done: true });
                 }
                 2 => {
-                    encoder.all_allocated(cookie, length, &mut stream);
-                    let (context, status) = (CONTEXT_ID, 0);
+                    encoder.extents(cookie, &[(length, STATE_ZERO)], &mut stream);
+                    let (context, status) = (CONTEXT_ID, STATE_ZERO);
                     expected.push(ReplyEvent::Extent { cookie, context, length, status, done: true });
                 }
                 3 => {

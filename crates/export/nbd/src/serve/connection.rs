@@ -23,6 +23,7 @@ use super::limits::TlsMode;
 use super::offer::{Entered, Offer};
 use super::passed::State;
 use super::replies::{Replies, Token};
+use super::status::extents_of;
 use super::visit::Visit;
 use crate::protocol::constants::REQUEST_BYTES;
 use crate::protocol::{
@@ -404,7 +405,13 @@ impl Reader {
                 Op::WriteZeroes { len, unmap: !request.no_hole(), fua: request.fua() }
             }
             Command::BlockStatus => {
-                self.replies.all_allocated(token);
+                let (bytes, one) = (offset..offset + len, request.only_one());
+                let block = u64::from(self.device.info().logical_block.max(1));
+                let (holes, replies) = (self.device.holes(bytes.clone()), Rc::clone(&self.replies));
+                self.shard.spawn(async move {
+                    let holes = holes.await;
+                    replies.extents(token, extents_of(&bytes, &holes, block, one));
+                });
                 return Ok(None);
             }
             Command::Cache => {

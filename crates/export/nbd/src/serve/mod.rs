@@ -17,6 +17,7 @@ mod offer;
 mod passed;
 mod read_only;
 mod replies;
+mod status;
 mod visit;
 
 use std::io;

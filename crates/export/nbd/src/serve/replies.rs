@@ -53,7 +53,8 @@ enum Answer {
     /// The device is done; a read's data, if it gave any.
     Outcome(Result<(), IoError>, BufMuts),
     Refused(ErrorCode, &'static str),
-    AllAllocated,
+    /// Of a block status request.
+    Extents(Vec<(u32, u32)>),
 }
 
 /// The state shared by a connection's reader, its writer and its device's completions.
@@ -194,9 +195,9 @@ impl Replies {
         self.answer(token, Answer::Refused(refusal.code, refusal.message));
     }
 
-    /// Answers an admitted block status request.
-    pub fn all_allocated(&self, token: Token) {
-        self.answer(token, Answer::AllAllocated);
+    /// Answers an admitted block status request, with the lengths and states of extents.
+    pub fn extents(&self, token: Token, extents: Vec<(u32, u32)>) {
+        self.answer(token, Answer::Extents(extents));
     }
 
     /// Waits until an admitted request that changes content may go to the device, and notes that it does.
@@ -297,7 +298,7 @@ impl Replies {
                 request.command != Command::Trim || error.kind != IoErrorKind::Unsupported
             }
             Answer::Refused(..) => true,
-            Answer::Outcome(Ok(()), _) | Answer::AllAllocated => false,
+            Answer::Outcome(Ok(()), _) | Answer::Extents(_) => false,
         };
         let moved = |command| if request.command == command && !failed { length } else { 0 };
         self.figures.ended(moved(Command::Read), moved(Command::Write), failed);
@@ -308,7 +309,7 @@ impl Replies {
         let encoder = self.encoder;
         match answer {
             Answer::Refused(code, message) => encoder.error(cookie, code, message, out.heads()),
-            Answer::AllAllocated => encoder.all_allocated(cookie, length, out.heads()),
+            Answer::Extents(extents) => encoder.extents(cookie, &extents, out.heads()),
             // A discard is a hint: nothing is lost when the device cannot do it.
             Answer::Outcome(Err(IoError { kind: IoErrorKind::Unsupported, .. }), _)
                 if request.command == Command::Trim =>

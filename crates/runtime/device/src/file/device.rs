@@ -1,5 +1,6 @@
 //! The device of one shard over an open file, and its requests in flight.
 
+use super::holes::{self, Searches};
 use super::inline;
 use super::probe::Abilities;
 use super::steps::{Context, Flight, Step};
@@ -7,12 +8,14 @@ use super::whole::Whole;
 use crate::completion::{Completion, Outcome};
 use crate::device::Device;
 use crate::error::{IoError, IoErrorKind};
+use crate::holes::{FindHoles, Holes};
 use crate::info::DeviceInfo;
 use crate::request::{Op, Request};
 use braid_shard::ring::{Ring, RingOp, RingSink};
 use braid_shard::{Nanos, Shard};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -40,6 +43,7 @@ struct Core {
     context: Context,
     whole: Arc<Whole>,
     flights: RefCell<Slab<Flight>>,
+    searches: Rc<Searches>,
     next_check: Cell<Nanos>,
     own: Weak<Core>,
 }
@@ -71,6 +75,7 @@ impl FileDevice {
             context,
             whole,
             flights: RefCell::new(Slab::new()),
+            searches: Searches::new(shard),
             next_check: Cell::new(0),
             own: own.clone(),
         });
@@ -81,6 +86,11 @@ impl FileDevice {
 impl Device for FileDevice {
     fn info(&self) -> &DeviceInfo {
         &self.core.info
+    }
+
+    fn holes(&self, bytes: Range<u64>) -> FindHoles {
+        let core = Rc::clone(&self.core);
+        Box::pin(async move { core.holes(bytes).await })
     }
 
     fn submit(&self, request: Request, done: Completion) {
@@ -101,6 +111,20 @@ impl Device for FileDevice {
 }
 
 impl Core {
+    async fn holes(&self, bytes: Range<u64>) -> Holes {
+        let none = Holes::none(&bytes);
+        if !self.whole.is_file() {
+            return none;
+        }
+        let Ok(fd) = self.whole.descriptor() else { return none };
+        let found = match self.ring {
+            Some(_) => self.searches.search(&self.shard, fd, bytes).await,
+            None => holes::search(&fd, &bytes),
+        };
+        // Where a file was cut off it seems to be a hole.
+        if self.whole.check() { found } else { none }
+    }
+
     fn admit(&self, request: &Request) -> Result<(), IoError> {
         let writes = !matches!(request.op, Op::Read(_) | Op::Flush);
         if writes && !self.writable {

@@ -14,6 +14,7 @@
 
 mod closing;
 mod device;
+mod holes;
 mod inline;
 mod loops;
 mod network;
