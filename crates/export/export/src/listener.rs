@@ -31,12 +31,12 @@ pub enum ListenError {
     #[error("{0}; check that its folder exists and is writable")]
     File(SocketFileError),
     /// The system refused.
-    #[error("listening on {address}: {source}; check that the address is this machine's")]
+    #[error("listening on {address}: {error}; check that the address is this machine's")]
     System {
         /// Where.
         address: Address,
         /// The error of the system call.
-        source: io::Error,
+        error: io::Error,
     },
     /// A socket that was passed to this process cannot be used.
     #[error(
@@ -79,7 +79,7 @@ impl Listener {
         rights: Rights,
         allowed: &Allowed,
     ) -> Result<Listener, ListenError> {
-        let failed = |source| ListenError::System { address: address.clone(), source };
+        let failed = |error| ListenError::System { address: address.clone(), error };
         let listener = match address {
             Address::Unix(path) => {
                 let (socket, file) =

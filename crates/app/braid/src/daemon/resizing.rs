@@ -66,8 +66,8 @@ fn text(name: &str, resized: &resizing::Resized, dry_run: bool) -> String {
     }
     if array.0 != array.1 {
         lines.push(
-            "clients that are connected see the old size until they connect again; an array above: braid grow ARRAY \
-             --size max"
+            "NVMe/TCP hosts and virtual machines are told; NBD clients see the old size until they connect again, \
+             disks of ublk before Linux 6.16 until the server is started again; an array above: braid grow ARRAY --size max"
                 .to_string(),
         );
     }

@@ -222,6 +222,12 @@ fn uuid(words: &str) -> String {
     [part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)].join("-")
 }
 
+/// True for `idle` where nothing is under way that it ends: a check or a repair. md takes it then, too, and whatever else is
+/// under way goes on by itself.
+pub(super) fn is_idle_order(detail: &Detail, name: &str, value: &str) -> bool {
+    name == "sync_action" && value == "idle" && detail.scrub.is_none()
+}
+
 /// The request that a value means; `None` when it means nothing.
 pub(super) fn order(detail: &Detail, name: &str, value: &str) -> Option<Request> {
     let array = || detail.name.clone();

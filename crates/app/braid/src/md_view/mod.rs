@@ -188,7 +188,13 @@ impl Texts for MdView {
     fn write(&self, path: &str, text: &str) -> Result<(), Errno> {
         let value = text.trim();
         let request = match place(path).ok_or(Errno::NotFound)? {
-            Place::Attribute(array, name) => array::order(&self.detail(array)?, name, value),
+            Place::Attribute(array, name) => {
+                let detail = self.detail(array)?;
+                if array::is_idle_order(&detail, name, value) {
+                    return Ok(());
+                }
+                array::order(&detail, name, value)
+            }
             Place::BitmapAttribute(array, name) => bitmap::order(&self.detail(array)?, name, value),
             Place::MemberAttribute(array, member, name) => {
                 let detail = self.detail(array)?;

@@ -1,6 +1,7 @@
 //! Arrays to be shown.
 
-use crate::protocol::{Bitmap, Counters, Detail, Job, Member};
+use crate::protocol::{Bitmap, Counters, Detail, Job, Member, ScrubReport, ScrubState, Scrubbed};
+use std::collections::BTreeMap;
 
 /// A member that holds `slot`.
 pub(super) fn member(number: u32, name: &str, slot: Option<usize>, state: &str) -> Member {
@@ -102,4 +103,24 @@ pub(super) fn job(kind: &str, done_kib: u64, total_kib: u64) -> Job {
 /// A bitmap with that many bits, some set.
 pub(super) fn bitmap(bits: u64, dirty: u64) -> Bitmap {
     Bitmap { offset: 8, chunk: 64 << 20, bits, dirty, events_cleared: 0, batches: 0 }
+}
+
+/// A check that is under way.
+pub(super) fn scrub() -> ScrubReport {
+    let found =
+        Scrubbed { kind: "check".into(), places: Vec::new(), more: 0, unmended: 0, lost: 0 };
+    ScrubReport {
+        state: ScrubState::Running,
+        why: None,
+        parity_only: false,
+        started: 0,
+        updated: 0,
+        ended: None,
+        from: 0,
+        position: 1 << 20,
+        until: 1 << 30,
+        mismatches: 0,
+        wrong: BTreeMap::new(),
+        found,
+    }
 }

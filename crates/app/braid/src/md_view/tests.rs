@@ -1,6 +1,6 @@
 //! Attributes as scripts read and write them.
 
-use super::samples::{array, bitmap, job, member};
+use super::samples::{array, bitmap, job, member, scrub};
 use super::*;
 use crate::protocol::SizeOf;
 use crate::protocol::{Flags, Listed as ListedArray, NewShape, Setting};
@@ -220,7 +220,6 @@ fn what_is_written_is_the_request_that_md_s_words_mean() {
             "check",
             Request::Scrub { array: Some(name()), repair: false, parity_only: false },
         ),
-        ("sync_action", "idle", Request::Cancel { array: Some(name()) }),
         ("stripe_cache_size", "8192", set("stripe_cache_size", "8192")),
         ("sync_speed_max", "system", set("sync_speed_max", "auto")),
         (
@@ -296,6 +295,19 @@ fn what_is_written_is_the_request_that_md_s_words_mean() {
         assert_eq!(view.write(&format!("vault/md/{path}"), value), Err(Errno::Invalid), "{path}");
     }
     assert_eq!(view.write("vault/md/dev-sda/state", "faulty"), Err(Errno::Busy));
+}
+
+#[test]
+fn idle_ends_a_check_and_is_taken_where_there_is_none() {
+    let mut detail = array("vault", "raid5", &["/dev/sda", "/dev/sdb", "/dev/sdc"]);
+    let (idle, asked) = view(detail.clone());
+    idle.write("vault/md/sync_action", "idle\n").unwrap();
+    assert_eq!(*asked.lock().unwrap(), []);
+    detail.scrub = Some(Box::new(scrub()));
+    let (checking, asked) = view(detail);
+    checking.write("vault/md/sync_action", "idle\n").unwrap();
+    let cancelled = Request::Cancel { array: Some("vault".to_string()) };
+    assert_eq!(*asked.lock().unwrap(), [cancelled]);
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::io::Read;
 
 const STATES: &[u8] = include_bytes!("../../../../pure/format/tests/fixtures/states.tar.xz");
 const V090: &[u8] = include_bytes!("../../../../pure/format/tests/fixtures/v090.tar.xz");
-const SIGNATURES: &[u8] = include_bytes!("../../../../pure/format/tests/fixtures/signatures.tar.xz");
+const SIGNATURES: &[u8] =
+    include_bytes!("../../../../pure/format/tests/fixtures/signatures.tar.xz");
 const GEOMETRY: &[u8] = include_bytes!("../../../../pure/layout/tests/fixtures/geometry.tar.xz");
 /// Size of the members of which `v090.tar.xz` holds the end.
 const V090_MEMBER: u64 = 8 << 20;

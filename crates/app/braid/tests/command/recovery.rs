@@ -10,7 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 const STATES: &[u8] = include_bytes!("../../../../pure/format/tests/fixtures/states.tar.xz");
-const SIGNATURES: &[u8] = include_bytes!("../../../../pure/format/tests/fixtures/signatures.tar.xz");
+const SIGNATURES: &[u8] =
+    include_bytes!("../../../../pure/format/tests/fixtures/signatures.tar.xz");
 const GEOMETRY: &[u8] = include_bytes!("../../../../pure/layout/tests/fixtures/geometry.tar.xz");
 const BLOCK: usize = 4096;
 

@@ -55,7 +55,7 @@ fn a_guest_whose_memory_is_taken_away_loses_its_disk_and_nobody_else() {
 }
 
 #[test]
-fn a_guest_is_told_that_its_disk_has_grown() {
+fn a_guest_is_told_that_its_disk_has_grown_and_uses_all_of_it() {
     const CONFIG_CHANGE: u32 = 2;
     let rig = Rig::new(&VhostUser);
     rig.disk.resize(4 << 20);
@@ -68,6 +68,10 @@ fn a_guest_is_told_that_its_disk_has_grown() {
     let expected = [CONFIG_CHANGE, 1, 0].map(u32::to_ne_bytes).concat();
     assert_eq!(head[..], expected);
     assert_eq!(guest.properties().size, 8 << 20);
+    let client: &mut dyn Client = &mut guest;
+    let offset = (8 << 20) - 65536;
+    client.ask(Command::Write { offset, data: vec![7; 65536], fua: false }).expect("a write");
+    assert_eq!(client.read(offset, 65536), vec![7; 65536]);
 }
 
 #[test]

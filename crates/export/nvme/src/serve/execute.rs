@@ -4,55 +4,13 @@ use super::limits::REQUEST_BYTES_MAX;
 use super::queue::{Answer, Queue, Token};
 use super::work::Work;
 use crate::protocol::{Command, Direction, Range, Sgl, Status, io, ranges};
-use braid_device::{BufMuts, Device, DeviceInfo, Op, OpenError, Request, Target};
-use braid_shard::Shard;
-use std::cell::RefCell;
+use braid_device::{BufMuts, DeviceInfo, Op, Request};
+use braid_export::Disk;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// The only namespace of a subsystem, and that of commands for all.
 pub(super) const NAMESPACE: u32 = 1;
 pub(super) const ALL_NAMESPACES: u32 = 0xffff_ffff;
-
-/// The disk behind an I/O queue.
-pub(super) struct Disk {
-    device: RefCell<Rc<dyn Device>>,
-    target: Arc<dyn Target>,
-    shard: Shard,
-    read_only: bool,
-}
-
-impl Disk {
-    /// Opens it for a queue on `shard`.
-    ///
-    /// # Errors
-    /// The target is being stopped.
-    pub fn open(target: &Arc<dyn Target>, shard: &Shard) -> Result<Disk, OpenError> {
-        let device = RefCell::new(target.open(shard)?);
-        let read_only = target.info().read_only;
-        Ok(Disk { device, target: Arc::clone(target), shard: shard.clone(), read_only })
-    }
-
-    fn device(&self) -> Rc<dyn Device> {
-        Rc::clone(&self.device.borrow())
-    }
-
-    /// True when the target is larger than it was when it was opened: it is opened anew then.
-    fn has_grown(&self) -> bool {
-        let known = self.device.borrow().info().size;
-        if self.target.info().device.size <= known {
-            return false;
-        }
-        match self.target.open(&self.shard) {
-            Ok(device) => {
-                // Requests under way end at the one that has them.
-                *self.device.borrow_mut() = device;
-                true
-            }
-            Err(_) => false,
-        }
-    }
-}
 
 /// The work of a command, and the bytes of its data.
 ///
@@ -77,7 +35,7 @@ fn plan_within(disk: &Disk, command: &Command) -> Result<(Work, u32), Status> {
     }
     let block = u64::from(info.logical_block.max(1));
     let writes = matches!(command.opcode(), io::WRITE | io::WRITE_ZEROES | io::DATASET_MANAGEMENT);
-    if writes && disk.read_only {
+    if writes && disk.is_read_only() {
         return Err(Status::NAMESPACE_WRITE_PROTECTED);
     }
     let len = command.blocks() * block;

@@ -44,11 +44,10 @@ pub(super) async fn serve(
 ) -> Result<(), SessionError> {
     let Some(entered) = shared.enter(connected.socket()) else { return Ok(()) };
     let Entered { target, figures, using: _using } = entered;
-    let device = target.open(&shard)?;
-    let info = target.info();
+    let disk = Disk::open(&target, &shard)?;
     let budget = budget_of(&shard, connected.register().id(), shared.memory_of_a_shard());
     let socket = connected.socket();
-    let hub = Hub::new(&shard, device, &info, (figures, budget), socket);
+    let hub = Hub::new(&shard, disk, target.info().name, (figures, budget), socket);
     Connections::enter(
         &shard,
         connected.register(),

@@ -9,7 +9,7 @@ use crate::blk::request::{
     ID_BYTES, Job, Range, SECTOR, SECTORS_PER_RANGE_MAX, Status, Verb, copy_in, copy_out,
 };
 use crate::memory::Memory;
-use braid_device::{IoErrorKind, Op, Outcome, Request};
+use braid_device::{DeviceInfo, IoErrorKind, Op, Outcome, Request};
 use braid_shard::sync::Share;
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ const F_UNMAP: u32 = 1;
 /// Does it. Gives its status, and the bytes that were read and written.
 pub(super) async fn execute(hub: &Rc<Hub>, job: &Job, memory: &Memory) -> (Status, (u64, u64)) {
     match job.verb {
-        Verb::Write | Verb::Discard | Verb::WriteZeroes if hub.read_only => {
+        Verb::Write | Verb::Discard | Verb::WriteZeroes if hub.disk.is_read_only() => {
             (Status::Failed, (0, 0))
         }
         Verb::Read => match read(hub, job, memory).await {
@@ -46,7 +46,12 @@ fn of(ok: bool) -> Status {
 
 /// The first byte of a read or write that the device can take.
 fn offset_of(hub: &Hub, job: &Job) -> Option<u64> {
-    let info = hub.device.info();
+    let within = |hub: &Hub| offset_within(hub.disk.device().info(), job);
+    // A guest that has been told of growth uses what is new.
+    within(hub).or_else(|| if hub.disk.has_grown() { within(hub) } else { None })
+}
+
+fn offset_within(info: &DeviceInfo, job: &Job) -> Option<u64> {
     let offset = job.sector.checked_mul(SECTOR)?;
     let block = u64::from(info.logical_block.max(1));
     let whole = offset.is_multiple_of(block) && job.bytes.is_multiple_of(block);
@@ -122,7 +127,8 @@ fn request_of(hub: &Hub, verb: Verb, range: &Range) -> Option<Request> {
     };
     let request = Request { offset, op };
     let known = range.sectors > 0 && range.sectors <= SECTORS_PER_RANGE_MAX;
-    (known && request.check(hub.device.info()).is_ok()).then_some(request)
+    let fits = || request.check(hub.disk.device().info()).is_ok();
+    (known && (fits() || hub.disk.has_grown() && fits())).then_some(request)
 }
 
 /// Gives the bytes that the driver got.
@@ -136,5 +142,5 @@ fn id(hub: &Hub, job: &Job, memory: &Memory) -> Option<u64> {
 }
 
 async fn submit(hub: &Hub, request: Request) -> Outcome {
-    hub.sets.one(&*hub.device, request).await
+    hub.sets.one(&*hub.disk.device(), request).await
 }

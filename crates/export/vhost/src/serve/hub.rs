@@ -1,8 +1,8 @@
 //! The state that all queues of one connection share.
 
 use crate::queue::QueueError;
-use braid_device::{Device, IoSets, TargetInfo};
-use braid_export::{Figures, Hold};
+use braid_device::IoSets;
+use braid_export::{Disk, Figures, Hold};
 use braid_shard::Shard;
 use braid_shard::sync::{Budget, Notify};
 use rustix::net::Shutdown;
@@ -14,12 +14,10 @@ use std::sync::Arc;
 /// See the module's documentation.
 pub(super) struct Hub {
     pub shard: Shard,
-    pub device: Rc<dyn Device>,
+    pub disk: Disk,
     pub sets: IoSets,
     /// The name that a driver is told.
     pub name: String,
-    /// Nothing that changes content is done, whatever the driver has understood.
-    pub read_only: bool,
     pub figures: Arc<Figures>,
     /// Memory for payloads, of all clients of the shard.
     pub budget: Rc<Budget>,
@@ -39,17 +37,16 @@ pub(super) struct Hub {
 impl Hub {
     pub fn new(
         shard: &Shard,
-        device: Rc<dyn Device>,
-        info: &TargetInfo,
+        disk: Disk,
+        name: String,
         (figures, budget): (Arc<Figures>, Rc<Budget>),
         socket: Arc<OwnedFd>,
     ) -> Rc<Hub> {
         Rc::new(Hub {
             shard: shard.clone(),
-            device,
+            disk,
             sets: IoSets::new(shard),
-            name: info.name.clone(),
-            read_only: info.read_only,
+            name,
             figures,
             budget,
             durable_writes: Cell::new(true),
