@@ -4,7 +4,7 @@ SHELL := bash
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
-# Simulator seeds that `make sim` and `make test` run: fresh ones in `make sim`, always the same in `make test`.
+# Fresh simulator seeds that `make sim` runs.
 SEEDS ?= 500
 # Power cuts that `make exhaust` goes through.
 POINTS ?= 1000000
@@ -18,7 +18,7 @@ OPERATIONS ?= 40000
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: help demo test test-array test-volume test-sim test-interop test-vm bench sim exhaust canaries fuzz posix lint setup
+.PHONY: help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint setup
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -27,37 +27,42 @@ demo: ## Make an array of files, serve it, lose a member under load, rebuild, pr
 	scripts/setup-packages demo
 	cargo run --release -p braid -- demo
 
+# All packages at once, whatever is run of them: cargo chooses the features of a dependency for the packages that it is asked for,
+# and another choice would compile nearly everything again. The library that braid-bench-compare measures is not installed for tests.
+TESTS := cargo test $(CHECKED) --workspace --exclude braid-bench-compare
+
 test: ## Everything: packages, lint, tests, simulator, end to end
 	scripts/setup-packages test
 	@trap 'printf "%s\n" "time of each part:" "$${times[@]}"' EXIT; times=(); \
-	for part in lint test-array test-volume test-sim test-interop test-vm; do \
+	for part in lint test-build test-run; do \
 		start=$$SECONDS; $(MAKE) $$part; \
 		times+=("$$(printf '%6d s  %s' $$((SECONDS - start)) $$part)"); \
 	done
 
-# Every test belongs to one part; what no other names is the array's.
-VOLUME := braid-filesystem braid-kv braid-volume braid-fuse braid-posix
-ELSEWHERE := $(VOLUME) braid-sim braid-interop braid-bench-compare braid
+# As root, since some tests mount.
+test-build: # Everything that test-run runs
+	$(TESTS) --no-run
 
-test-array: ## The part of the tests about arrays: formats, engine, devices, NBD, the command
-	cargo test $(CHECKED) --workspace $(ELSEWHERE:%=--exclude %)
-	cargo test $(CHECKED) -p braid --bins --test command
+test-run: # All tests
+	$(TESTS)
 
-test-volume: ## The part about volumes: metadata store, engine, FUSE; as root, since it mounts
-	cargo test $(CHECKED) $(VOLUME:%=-p %)
-	cargo test $(CHECKED) -p braid --test volume
+# Guests run the program, which is built with tests of its own.
+test-md: ## Of the tests, those with the real md: arrays of each in the hands of the other
+	$(TESTS) --test command --no-run
+	$(TESTS) --test md
 
-test-sim: ## The part of the simulator: its own tests, all saved seeds, SEEDS that are always the same
-	cargo test $(CHECKED) -p braid-sim
-	cargo run $(CHECKED) -p braid-sim -- saved
-	cargo run $(CHECKED) -p braid-sim -- run --seeds $(SEEDS) --first 1
+test-clients: ## Of the tests, those with real clients: fio, the kernel's NBD client, a guest's disk
+	$(TESTS) --test clients
 
-test-interop: ## The part of the real md and of real clients: arrays of each in the hands of the other
-	cargo test $(CHECKED) -p braid-interop --lib --bins --test clients --test md
+test-vm: ## Of the tests, those that need a newer kernel's drivers, in a guest under QEMU
+	$(TESTS) --test command --no-run
+	$(TESTS) --test qemu
 
-test-vm: ## The part that needs a newer kernel's drivers, in a guest under QEMU
-	cargo build $(CHECKED) -p braid
-	cargo test $(CHECKED) -p braid-interop --test qemu
+test-command: ## Of the tests, those of the command and its server as a user runs them; as root, since some mount
+	$(TESTS) --test command --test volume
+
+test-seeds: ## Of the tests, the histories of the simulator: all saved seeds, and 500 that are always the same
+	$(TESTS) --test seeds
 
 bench: ## The tables of docs/benchmarks, with rivals beside them
 	scripts/setup-packages bench

@@ -6,7 +6,7 @@
 use super::admin::Admin;
 use super::authentication::Authentication;
 use super::controller::{Controller, Joined};
-use super::execute::{self, Disk};
+use super::execute;
 use super::limits::REQUEST_BYTES_MAX;
 use super::queue::{Answer, Queue, Token};
 use super::subsystems::{RefusedHost, Subsystems};
@@ -23,7 +23,7 @@ use braid_device::{BufMuts, OpenError};
 use braid_export::deadline::Deadline;
 use braid_export::memory::{Account, Shared};
 use braid_export::stream::{Outgoing, Receiver, Stream};
-use braid_export::{Connected, Connections, Hold};
+use braid_export::{Connected, Connections, Disk, Hold};
 use braid_shard::{BufMut, Shard};
 use std::io;
 use std::net::SocketAddr;

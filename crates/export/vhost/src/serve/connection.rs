@@ -6,7 +6,7 @@ use super::offer::{Entered, Shared};
 use super::session::{Session, SessionError};
 use crate::protocol::config_changed;
 use braid_device::Target;
-use braid_export::{Connected, Connections};
+use braid_export::{Connected, Connections, Disk};
 use braid_shard::Shard;
 use braid_shard::sync::Budget;
 use std::cell::{Cell, RefCell};

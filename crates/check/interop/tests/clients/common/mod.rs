@@ -143,13 +143,6 @@ impl Served {
         self.address.uri(array.name())
     }
 
-    pub fn socket(&self) -> PathBuf {
-        match &self.address {
-            Address::Unix(path) => path.clone(),
-            Address::Tcp(_) => panic!("these tests serve on a socket in their folder"),
-        }
-    }
-
     pub fn connections(&self) -> usize {
         self.server.connections()
     }
