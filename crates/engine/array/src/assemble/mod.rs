@@ -238,6 +238,8 @@ fn drop_refusing(choice: &mut Choice, geometry: &Geometry, name: &str) -> bool {
     }
     let why = "what the journal has for it could not be written".to_string();
     refusing.standing = Standing::Faulty(why);
+    // A replacement takes the slot as it is, and gets what the journal has when that is replayed again.
+    choose::replacements(choice);
     true
 }
 
