@@ -4,7 +4,7 @@ use braid_array::assemble::assemble;
 use braid_array::control::Control;
 use braid_array::control::levels::WantedLevel;
 use braid_array::create::create;
-use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions, MemberSelector};
+use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions};
 use braid_device::file::create_sparse;
 use braid_interop::across::{self, content, opener, openers, path};
 use braid_interop::by_braid::own_context;
@@ -109,8 +109,7 @@ fn md_runs_arrays_whose_level_braid_has_changed() {
         let ctx = own_context(&shard);
         let given: Vec<_> = kind.order().iter().map(|nr| opener(folder, name, *nr)).collect();
         let new: Vec<_> = (kind.disks..kind.members()).map(|nr| opener(folder, name, nr)).collect();
-        let last = path(folder, name, kind.disks - 1).display().to_string();
-        let (on, from, level) = (shard.clone(), kind.from, kind.to);
+        let (on, level) = (shard.clone(), kind.to);
         let size = shard.block_on(async move {
             let all = given.iter().cloned().map(Some).collect();
             create(&ctx, all, options).await.expect("it is created");
@@ -118,11 +117,6 @@ fn md_runs_arrays_whose_level_braid_has_changed() {
             let control = Control::find(&on, array.id()).expect("it runs");
             across::write(&on, &array, &content(COMPARED)).await;
             control.jobs().wait_idle().await;
-            if level == Level::Raid0 && from != Level::Raid10 {
-                let last = MemberSelector::Name(last);
-                control.membership().fail(&last).await.expect("it can be spared");
-                control.membership().remove(&last).await.expect("it is faulty");
-            }
             let wanted = WantedLevel { level, chunk_size: None, layout: None, raid_disks: None };
             control.change_level(wanted, false).await.expect("it is changed");
             for opener in new {
