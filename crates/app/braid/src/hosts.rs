@@ -1,6 +1,6 @@
 //! This host as others see it, and which arrays tell others that they are in use.
 
-use braid_array::options::{DEFAULT_HEARTBEAT_MS, Host};
+use braid_array::options::{AssembleOptions, DEFAULT_HEARTBEAT_MS, Host};
 use braid_device::Opener;
 use std::fs;
 use std::str::FromStr;
@@ -35,8 +35,36 @@ impl FromStr for Heartbeat {
     }
 }
 
+/// The means that keep other hosts off arrays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guard {
+    /// Which arrays have a heartbeat.
+    pub heartbeat: Heartbeat,
+    /// Those that have one reserve the disks that can be.
+    pub reservations: bool,
+    /// The arrays were another process's of this host, which has handed them over.
+    pub handed_over: bool,
+}
+
+impl Guard {
+    /// Those that are used unless others are asked for.
+    pub const AUTO: Guard =
+        Guard { heartbeat: Heartbeat::Auto, reservations: true, handed_over: false };
+
+    /// `options` for an array of these members. May block: not for a shard's thread.
+    pub fn applied(self, options: AssembleOptions, openers: &[Arc<dyn Opener>]) -> AssembleOptions {
+        AssembleOptions {
+            heartbeat_ms: beat_every(self.heartbeat, openers),
+            reservations: self.reservations,
+            handed_over: self.handed_over,
+            host: this(),
+            ..options
+        }
+    }
+}
+
 /// The name of this host, and what tells its kernel from others.
-pub fn this() -> Host {
+fn this() -> Host {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let boot = fs::read_to_string(BOOT_ID).ok();
     let boot = boot.and_then(|text| uuid::Uuid::parse_str(text.trim()).ok());
@@ -44,7 +72,7 @@ pub fn this() -> Host {
 }
 
 /// Milliseconds between two beats for an array of these members; `None`: it has no heartbeat.
-pub fn beat_every(wanted: Heartbeat, openers: &[Arc<dyn Opener>]) -> Option<u32> {
+fn beat_every(wanted: Heartbeat, openers: &[Arc<dyn Opener>]) -> Option<u32> {
     match wanted {
         Heartbeat::Off => None,
         Heartbeat::Seconds(seconds) => Some(seconds.saturating_mul(1000)),

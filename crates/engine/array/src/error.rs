@@ -241,6 +241,18 @@ pub enum AssembleError {
         /// The member on which its heartbeat was seen.
         name: String,
     },
+    /// Another host holds the reservation of a member's disk.
+    #[error(
+        "assembling {array}: {name} is reserved for another host, which no heartbeat of the array names; stop what uses it \
+         there first (nothing was written). If nothing does any more, end the reservation (blkpr, sg_persist --clear, \
+         nvme resv-acquire)"
+    )]
+    ReservedElsewhere {
+        /// The array.
+        array: String,
+        /// The member.
+        name: String,
+    },
     /// A superblock was written by somebody else while this host asked for the array.
     #[error(
         "assembling {array}: another host has stopped it at this very moment and changed the superblock of {name}; \

@@ -190,6 +190,11 @@ pub struct AssembleOptions {
     /// Milliseconds between two beats by which other hosts see that the array is in use; `None`: there are none, and only
     /// those of others are looked at.
     pub heartbeat_ms: Option<u32>,
+    /// With a heartbeat, members' disks that can are reserved for this host, so that they refuse the writes of any other.
+    pub reservations: bool,
+    /// Another process of this host has handed the array over to this one
+    /// ([`Control::hand_over`](crate::control::Control::hand_over)): its heartbeat goes on, and with it its reservations.
+    pub handed_over: bool,
     /// The host that uses it.
     pub host: Host,
     /// Settings of the write path.
@@ -215,6 +220,8 @@ impl Default for AssembleOptions {
             sync_range: SyncRange::default(),
             bitmap_daemon_sleep_ms: None,
             heartbeat_ms: None,
+            reservations: true,
+            handed_over: false,
             host: Host::default(),
             settings: Settings::default(),
             memory_max: u64::MAX,

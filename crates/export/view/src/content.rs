@@ -205,7 +205,9 @@ impl Content {
 
 fn errno(error: IoError) -> Errno {
     match error.kind {
-        IoErrorKind::Medium | IoErrorKind::Gone | IoErrorKind::Lost => Errno::Io,
+        IoErrorKind::Medium | IoErrorKind::Gone | IoErrorKind::Lost | IoErrorKind::Reserved => {
+            Errno::Io
+        }
         IoErrorKind::Invalid => Errno::Invalid,
         IoErrorKind::Unsupported => Errno::Unsupported,
         IoErrorKind::NoSpace => Errno::NoSpace,

@@ -4,7 +4,9 @@ use crate::completion::Completion;
 use crate::holes::{FindHoles, Holes};
 use crate::info::DeviceInfo;
 use crate::request::Request;
+use crate::reservation::Reservations;
 use std::ops::Range;
+use std::rc::Rc;
 
 /// A flat range of bytes, used from one shard.
 pub trait Device {
@@ -49,6 +51,11 @@ pub trait Device {
     /// before is in none. Whoever does not know of any says so.
     fn holes(&self, bytes: Range<u64>) -> FindHoles {
         Holes::unknown(&bytes)
+    }
+
+    /// The reservations of the disk; `None` where there is none that could have any.
+    fn reservations(&self) -> Option<Rc<dyn Reservations>> {
+        None
     }
 
     /// True while requests wait because the file system below is full. Such requests are not overdue.

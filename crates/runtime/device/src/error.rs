@@ -18,6 +18,9 @@ pub enum IoErrorKind {
     Lost,
     /// The array is being stopped, or is read-only.
     Refused,
+    /// The disk takes the writes of another host alone: this one's registration has ended, or it had none
+    /// ([`reservation`](crate::reservation)).
+    Reserved,
 }
 
 /// A failed request.
@@ -45,6 +48,8 @@ impl IoError {
             libc::EINVAL => IoErrorKind::Invalid,
             libc::EOPNOTSUPP | libc::ENOSYS => IoErrorKind::Unsupported,
             libc::ENOSPC | libc::EDQUOT => IoErrorKind::NoSpace,
+            // What Linux makes of a reservation conflict (`BLK_STS_NEXUS`, later `BLK_STS_RESV_CONFLICT`).
+            libc::EBADE => IoErrorKind::Reserved,
             libc::EROFS | libc::EPERM | libc::EACCES => IoErrorKind::Refused,
             _ => IoErrorKind::Medium,
         };
@@ -54,7 +59,10 @@ impl IoError {
     /// True if a device that answers a read with this error cannot be used any more: it has disappeared, or it is an array
     /// that has failed or was stopped. After other errors, other blocks may still be readable.
     pub fn means_gone(&self) -> bool {
-        matches!(self.kind, IoErrorKind::Gone | IoErrorKind::Lost | IoErrorKind::Refused)
+        matches!(
+            self.kind,
+            IoErrorKind::Gone | IoErrorKind::Lost | IoErrorKind::Refused | IoErrorKind::Reserved
+        )
     }
 
     fn text(&self) -> String {
@@ -66,6 +74,7 @@ impl IoError {
             IoErrorKind::NoSpace => "no space left",
             IoErrorKind::Lost => "data lost: too many members have failed",
             IoErrorKind::Refused => "refused: read-only or stopping",
+            IoErrorKind::Reserved => "refused by the disk: another host has reserved it",
         };
         match self.errno {
             0 => what.to_string(),

@@ -25,6 +25,7 @@ pub mod plug;
 pub mod ram;
 mod random;
 pub mod request;
+pub mod reservation;
 mod size;
 pub mod space;
 pub mod spec;

@@ -20,6 +20,7 @@ use crate::error::{IoError, IoErrorKind};
 use crate::holes::FindHoles;
 use crate::info::DeviceInfo;
 use crate::request::{Op, Request};
+use crate::reservation::Reservations;
 use crate::space::{Space, Waiting};
 use crate::watch::{self, Overdue, Watched};
 use braid_shard::ring::BufMuts;
@@ -510,6 +511,10 @@ impl Device for Metered {
 
     fn waits_for_silent(&self) -> bool {
         self.inner.waits_for_silent()
+    }
+
+    fn reservations(&self) -> Option<Rc<dyn Reservations>> {
+        self.inner.reservations()
     }
 
     fn waits_for_space(&self) -> bool {

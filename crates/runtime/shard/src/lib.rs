@@ -18,6 +18,7 @@
 
 #![deny(unsafe_code)]
 
+mod blocking;
 #[allow(unsafe_code)]
 pub mod buffer;
 mod doorbell;

@@ -22,6 +22,7 @@ use crate::daemon::{
     End, away_watch, memory_watch, metrics, scrub_watch, signals, smart_watch, spare_watch, volumes,
 };
 use crate::exit::{DEGRADED, FAILED};
+use crate::hosts::Guard;
 use crate::md_view::MdView;
 use crate::members::{Member, parse_all};
 use crate::memory::Memory;
@@ -125,7 +126,8 @@ fn serve(
     let scrubs = Arc::new(Scrubs::new(kept.clone()));
     let spares = Arc::new(Spares::default());
     let told = (Arc::clone(&scrubs), Arc::clone(&spares));
-    let how = How::new(options, kept.clone(), told, (count, memory.for_caches()));
+    let guard = Guard { handed_over: given.is_some(), ..options.hosts.guard() };
+    let how = How::new(options, kept.clone(), told, (count, memory.for_caches()), guard);
     let Some(Found { groups, members, troubles }) =
         members_of(home, options, &how, given.is_some())?
     else {
@@ -170,7 +172,7 @@ fn serve(
         scrubs,
         spares,
         memory_max: memory.for_caches(),
-        heartbeat: options.hosts.heartbeat,
+        guard,
         door: socket.door(),
         given: members.iter().map(|member| member.name.clone()).collect(),
     };
@@ -236,6 +238,9 @@ fn serve(
         doors.stop();
         Ok((end, missing))
     });
+    if matches!(served, Ok((Ending::Given(_), _))) {
+        running.hand_over();
+    }
     let left = running.stop_all()?;
     // Where something went wrong before, they are open still.
     running.doors().stop();

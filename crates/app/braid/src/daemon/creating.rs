@@ -6,7 +6,6 @@ use super::running::Running;
 use crate::array_name::ArrayName;
 use crate::creating::report::{Report, text};
 use crate::creating::{Plan, Refusal, Wish, make, plan};
-use crate::hosts;
 use crate::members::{Member, parse_all};
 use crate::on_shard;
 use crate::protocol::Answer;
@@ -138,10 +137,9 @@ impl Running {
             sync_speed: settings.sync_speed(),
             sync_range: settings.sync_range(),
             memory_max: self.memory_max,
-            heartbeat_ms: hosts::beat_every(self.heartbeat, &openers),
-            host: hosts::this(),
             ..AssembleOptions::default()
         };
+        let options = self.guard.applied(options, &openers);
         let remotes = self.remotes.clone();
         let array = on_shard::run(home, move |shard| async move {
             assemble(&on_shard::context(&shard, &remotes), openers, options).await

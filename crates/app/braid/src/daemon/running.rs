@@ -11,7 +11,7 @@ use super::scrubs::Scrubs;
 use super::setting::Setter;
 use super::smart::Warnings;
 use super::spares::Spares;
-use crate::hosts::Heartbeat;
+use crate::hosts::Guard;
 use crate::settings::kept::Kept;
 use crate::volumes::{Events, Volumes};
 use anyhow::{Context, Result, bail};
@@ -37,8 +37,8 @@ pub struct Running {
     pub(super) remotes: Vec<Remote>,
     /// Bytes that the caches of an array may take.
     pub(super) memory_max: u64,
-    /// Which arrays have a heartbeat.
-    pub(super) heartbeat: Heartbeat,
+    /// The means that keep other hosts off the arrays.
+    pub(super) guard: Guard,
     pub(super) setter: Setter,
     pub(super) scrubs: Arc<Scrubs>,
     /// Spares that arrays share.
@@ -72,8 +72,8 @@ pub struct Around {
     pub spares: Arc<Spares>,
     /// Bytes that the caches of an array may take.
     pub memory_max: u64,
-    /// Which arrays have a heartbeat.
-    pub heartbeat: Heartbeat,
+    /// The means that keep other hosts off the arrays.
+    pub guard: Guard,
     /// The way in, to be closed when nothing is left to be served.
     pub door: Door,
     /// The members that were given, by name.
@@ -91,13 +91,13 @@ impl Running {
         ends: Sender<End>,
         events: impl FnOnce(Weak<Running>) -> Arc<dyn Events>,
     ) -> Arc<Running> {
-        let Around { remotes, kept, scrubs, spares, memory_max, heartbeat, door, given } = around;
+        let Around { remotes, kept, scrubs, spares, memory_max, guard, door, given } = around;
         Arc::new_cyclic(|own| Running {
             arrays: Mutex::new(arrays),
             salvaged: Mutex::new(salvaged),
             doors,
             memory_max,
-            heartbeat,
+            guard,
             volumes: Volumes::new(remotes.clone(), kept.clone(), events(Weak::clone(own))),
             remotes,
             setter: Setter::new(kept, Arc::clone(&scrubs), Arc::clone(&spares)),

@@ -23,6 +23,15 @@ pub struct End {
 }
 
 impl Running {
+    /// The arrays are about to be stopped for another process of this host: other hosts are kept off them meanwhile.
+    pub fn hand_over(&self) {
+        let arrays = self.arrays().clone();
+        for array in arrays {
+            // One that has been stopped meanwhile is not handed over.
+            let _ = array.control(|control| async move { control.hand_over() });
+        }
+    }
+
     /// Unmounts all volumes and stops all arrays that still run.
     ///
     /// # Errors

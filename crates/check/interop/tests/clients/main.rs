@@ -1,4 +1,4 @@
-//! Real clients of braid: fio, the kernel's own NBD client, a guest's `virtio_blk`, and what goes wrong around them.
+//! Real clients of braid: fio, the kernel's own NBD client, a guest's `virtio_blk`, and what goes wrong around them; and disks that two servers reach.
 //!
 //! One program for all of them, so that tests of several files run side by side.
 
@@ -9,3 +9,4 @@ mod common;
 mod fio_verify;
 mod guests_disk;
 mod kernel_nbd_client;
+mod reserved_disks;

@@ -10,6 +10,12 @@
 //! A beat of another start under the same kernel is not waited for, since members are locked within a host. These
 //! are the rules of ext4's multi-mount protection (fs/ext4/mmp.c: `ext4_multi_mount_protect`), over several members.
 //!
+//! Members' disks that can are reserved for this host before anything is written to them, and taken from a host that has
+//! crashed or hangs: should that one go on after all, the disks refuse its writes.
+//!
+//! A process that has the array from another one of this host goes on with that one's beat, and so with its key: at no moment
+//! does the array look unused to others, nor do the disks take their writes.
+//!
 //! A host without a heartbeat looks, too, so it is kept off by one that has it.
 
 use super::choose::{Choice, Chosen};
@@ -18,6 +24,7 @@ use crate::error::AssembleError;
 use crate::metadata::heartbeat::{
     FirstBeat, GRACE, end, host, interval, look, patience, place, send,
 };
+use crate::metadata::reservations::{Held, Reserving, Taking, key_of, leave};
 use crate::metadata::superblock::read_superblock;
 use crate::options::{AssembleOptions, Context, Host};
 use braid_device::Device;
@@ -28,6 +35,8 @@ use std::rc::Rc;
 /// A member that has a place for a heartbeat.
 struct Post {
     name: String,
+    /// Its number in the array.
+    number: u32,
     device: Rc<dyn Device>,
     /// Byte of the member.
     at: u64,
@@ -51,10 +60,11 @@ impl Claim {
 
     /// The start has failed: nobody need wait for this host.
     pub(super) async fn give_up(&self, ctx: &Context) {
-        let Some(FirstBeat { beat, .. }) = &self.first else { return };
+        let Some(FirstBeat { beat, held, .. }) = &self.first else { return };
         for post in &self.posts {
             end(&ctx.shard, &post.device, post.at, beat).await;
         }
+        leave_all(held).await;
     }
 }
 
@@ -90,11 +100,15 @@ pub(super) async fn claim(
     if options.read_only {
         return Ok(Claim { posts, first: None });
     }
+    let handed_over = seen.iter().map(|(_, beat)| beat);
+    let handed_over =
+        handed_over.filter(|beat| options.handed_over && is_of_this_host(beat, &options.host));
+    let before = handed_over.max_by_key(|beat| beat.sequence);
     let own = |millis: u32| Heartbeat {
         array,
-        owner: (ctx.new_uuid)(),
+        owner: before.map_or_else(|| (ctx.new_uuid)(), |beat| beat.owner),
         boot: options.host.boot,
-        sequence: 1,
+        sequence: before.map_or(1, |beat| beat.sequence.wrapping_add(1)),
         time: (ctx.wall_clock)(),
         interval: millis,
         beating: true,
@@ -102,19 +116,35 @@ pub(super) async fn claim(
     };
     let Some(millis) = options.heartbeat_ms else {
         if !seen.is_empty() {
-            // Nobody need wait for one that has crashed any more.
-            write_all(ctx, &posts, &Heartbeat { beating: false, ..own(0) }).await;
+            // Nobody need wait for one that has crashed any more, nor hold what it had reserved.
+            let beat = Heartbeat { beating: false, ..own(0) };
+            if let Some(reserving) = reserving(options, &posts, &beat) {
+                leave_all(&reserve_all(&title, &posts, &reserving).await?).await;
+            }
+            write_all(ctx, &posts, &beat).await;
         }
         return Ok(Claim { posts, first: None });
     };
     let beat = own(millis);
+    let reserving = reserving(options, &posts, &beat);
+    if let (Some(before), None) = (before, &reserving) {
+        for post in &posts {
+            leave(&post.device, key_of(&before.owner)).await;
+        }
+    }
+    // First: a disk that a crashed host had reserved takes no beat before.
+    let held = match &reserving {
+        Some(reserving) => reserve_all(&title, &posts, reserving).await?,
+        None => Vec::new(),
+    };
     let on = write_all(ctx, &posts, &beat).await;
     if on.is_empty() {
+        leave_all(&held).await;
         return Err(AssembleError::NoHeartbeat { array: title });
     }
     ctx.shard.sleep(interval(&beat)).await;
     let found = look_at(ctx, &posts, array).await;
-    let claim = Claim { posts, first: Some(FirstBeat { beat: beat.clone(), on }) };
+    let claim = Claim { posts, first: Some(FirstBeat { beat: beat.clone(), on, reserving, held }) };
     let other = found.iter().find(|(_, found)| found.owner != beat.owner);
     let disputed = match other {
         Some((nr, other)) => Some(used_elsewhere(&title, &claim.posts, *nr, other)),
@@ -136,6 +166,7 @@ fn post(chosen: &Chosen) -> Option<Post> {
     let found = &chosen.found;
     Some(Post {
         name: found.name.clone(),
+        number: found.superblock.dev_number,
         device: Rc::clone(&found.device),
         at: place(&found.superblock)?,
         events: found.superblock.events,
@@ -145,6 +176,49 @@ fn post(chosen: &Chosen) -> Option<Post> {
 
 fn is_of_this_host(beat: &Heartbeat, host: &Host) -> bool {
     beat.boot == host.boot && host.boot != [0; 16]
+}
+
+/// The reservations of a start whose beat is `beat`.
+fn reserving(options: &AssembleOptions, posts: &[Post], beat: &Heartbeat) -> Option<Reserving> {
+    let beats = posts.iter().filter_map(|post| post.beat.as_ref());
+    let mut earlier: Vec<u64> =
+        beats.filter(|found| found.array == beat.array).map(|found| key_of(&found.owner)).collect();
+    earlier.sort_unstable();
+    earlier.dedup();
+    options.reservations.then(|| Reserving { key: key_of(&beat.owner), earlier })
+}
+
+/// Reserves the disks of all members that can. One after the other, in the order of their numbers: of two hosts that
+/// begin at the same moment one gets all of them.
+async fn reserve_all(
+    title: &str,
+    posts: &[Post],
+    reserving: &Reserving,
+) -> Result<Vec<Held>, AssembleError> {
+    let mut held = Vec::new();
+    let mut posts: Vec<&Post> = posts.iter().collect();
+    posts.sort_by_key(|post| post.number);
+    for post in posts {
+        match reserving.take(&post.name, &post.device).await {
+            Taking::Held(disk) => held.push(disk),
+            Taking::Unable(why) => tracing::info!(
+                "array {title}: {} is not reserved for this host: {why}; its heartbeat alone keeps other hosts off",
+                post.name
+            ),
+            Taking::Elsewhere => {
+                leave_all(&held).await;
+                let (array, name) = (title.to_string(), post.name.clone());
+                return Err(AssembleError::ReservedElsewhere { array, name });
+            }
+        }
+    }
+    Ok(held)
+}
+
+async fn leave_all(held: &[Held]) {
+    for disk in held {
+        disk.leave().await;
+    }
 }
 
 /// The beats of whoever uses the array, with the number of the post.

@@ -36,6 +36,10 @@ impl Decides for Controlled {
         shard.spawn(async move {
             answer(match question {
                 Question::Activate => control.activate().await,
+                Question::Fail(nr, error) if control.record.is_taken(nr, error) => {
+                    control.record.tell_lost().await;
+                    false
+                }
                 Question::Fail(nr, error) => {
                     control.record.note_away(nr, error);
                     let dropped = control.record.fail_nr(nr, &error.to_string()).await;

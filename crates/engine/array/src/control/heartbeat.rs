@@ -9,6 +9,7 @@
 
 use crate::control::record::Record;
 use crate::metadata::heartbeat::{self, FirstBeat, host, interval, look, patience, place, send};
+use crate::metadata::reservations::Held;
 use crate::state::view::MemberNr;
 use crate::status::HeartbeatStatus;
 use braid_device::Device;
@@ -47,7 +48,8 @@ pub(super) struct Heart {
     holding: Cell<bool>,
     /// No more beats.
     ended: Cell<bool>,
-    lost: RefCell<Option<String>>,
+    /// Another process of this host goes on with the beat and the reservations.
+    handed_over: Cell<bool>,
 }
 
 impl Heart {
@@ -68,7 +70,7 @@ impl Heart {
             begun: Cell::new(now),
             holding: Cell::new(false),
             ended: Cell::new(false),
-            lost: RefCell::default(),
+            handed_over: Cell::new(false),
         })
     }
 
@@ -79,18 +81,15 @@ impl Heart {
         self.record.shard.spawn(async move {
             loop {
                 own.record.shard.sleep(interval).await;
-                if own.ended.get() {
+                if own.ended.get() || own.record.lost().is_some() {
+                    // Refused, not held for ever.
+                    own.hold(false).await;
                     break;
                 }
                 own.beat_once();
                 own.check_taken(interval).await;
             }
         });
-    }
-
-    /// Why the array takes no more writes, when it is for the heartbeat.
-    pub(super) fn lost(&self) -> Option<String> {
-        self.lost.borrow().clone()
     }
 
     /// `None` without a heartbeat.
@@ -102,7 +101,12 @@ impl Heart {
         let roster = self.record.roster.borrow();
         let beats = |nr: MemberNr| taken.iter().any(|(known, at)| *known == nr && *at >= since);
         let members = roster.members.iter().filter(|member| beats(member.nr)).count();
-        Some(HeartbeatStatus { interval: beat.interval, members, lost: self.lost() })
+        Some(HeartbeatStatus { interval: beat.interval, members, lost: self.record.lost() })
+    }
+
+    /// The array is about to be stopped for another process of this host: others are still to be kept off.
+    pub(super) fn hand_over(&self) {
+        self.handed_over.set(true);
     }
 
     /// The array has been stopped: other hosts need not wait for this one.
@@ -111,12 +115,23 @@ impl Heart {
         while !self.under_way.borrow().is_empty() {
             self.record.shard.sleep(ASK_EVERY).await;
         }
-        let Some(beat) = self.beat.borrow().clone().filter(|_| self.lost().is_none()) else {
+        let Some(beat) = self.beat.borrow().clone().filter(|_| self.record.lost().is_none()) else {
             return;
         };
+        if self.handed_over.get() {
+            return;
+        }
         for (_, device, at) in self.posts() {
             heartbeat::end(&self.record.shard, &device, at, &beat).await;
         }
+        for disk in self.held() {
+            disk.leave().await;
+        }
+    }
+
+    fn held(&self) -> Vec<Held> {
+        let roster = self.record.roster.borrow();
+        roster.members.iter().filter_map(|member| member.reservation.clone()).collect()
     }
 
     fn posts(&self) -> Vec<(MemberNr, Rc<dyn Device>, u64)> {
@@ -173,7 +188,14 @@ impl Heart {
             }
             Found::Nothing | Found::Beat(_) => {}
         }
-        if self.lost.borrow().is_none() && send(shard, &device, at, &beat).await.is_ok() {
+        if self.record.lost().is_some() {
+            return;
+        }
+        let sent = send(shard, &device, at, &beat).await;
+        if sent.is_err_and(|error| self.record.is_taken(nr, error)) {
+            return;
+        }
+        if sent.is_ok() {
             self.note_taken(nr);
             if self.holding.get() {
                 tracing::warn!(
@@ -242,22 +264,10 @@ impl Heart {
     }
 
     async fn lose(&self, why: String) {
-        if self.lost.borrow().is_some() {
-            return;
-        }
         self.ended.set(true);
-        tracing::error!(
-            "array {}: {why}; it takes no more writes here. Stop it here, find out which host is to have it, and start it \
-             there",
-            self.record.name
-        );
-        *self.lost.borrow_mut() = Some(why);
-        // At once: no superblock of this host may follow.
-        self.record.roster.borrow_mut().broken = true;
-        let turn = self.record.turn().await;
-        self.record.send_view().await;
-        drop(turn);
-        self.hold(false).await;
-        self.record.members_changed();
+        if self.record.lose(why) {
+            self.record.tell_lost().await;
+            self.hold(false).await;
+        }
     }
 }

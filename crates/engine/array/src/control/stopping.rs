@@ -14,6 +14,13 @@ use std::rc::Rc;
 const ASK_EVERY: u64 = 1_000_000;
 
 impl Control {
+    /// The stop that follows is for another process of this host, which starts the array at once
+    /// ([`AssembleOptions::handed_over`](crate::options::AssembleOptions::handed_over)): other hosts are kept off meanwhile, by
+    /// the beat that still stands and by the reservations.
+    pub fn hand_over(&self) {
+        self.heart.hand_over();
+    }
+
     /// Stops the array. New requests are refused at once, writes under way are completed, the job
     /// is interrupted at a checkpoint, members are flushed and marked clean (unless too many have
     /// failed: then they stay as they are) and closed on all shards. A second call waits for the
@@ -88,7 +95,7 @@ impl Control {
         if !whole(self) {
             left.problems.push("writes that found no space were ended".to_string());
         }
-        if let Some(why) = self.heart.lost() {
+        if let Some(why) = self.record.lost() {
             left.problems.push(why);
         }
         self.heart.end().await;

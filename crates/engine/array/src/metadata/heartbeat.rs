@@ -1,6 +1,7 @@
 //! The heartbeat's block on a member: reading and writing it ([`braid_format::heartbeat`]), and how long others wait for the
 //! next beat. Whose beat is whose is for `assemble` and `control`.
 
+use crate::metadata::reservations::{Held, Reserving};
 use crate::metadata::superblock::{read, write};
 use braid_device::{Device, IoError};
 use braid_format::SECTOR;
@@ -18,6 +19,10 @@ pub(crate) struct FirstBeat {
     pub(crate) beat: Heartbeat,
     /// Names of the members that have taken it.
     pub(crate) on: Vec<String>,
+    /// The reservations that this start takes; `None` when it takes none.
+    pub(crate) reserving: Option<Reserving>,
+    /// Those that it has taken.
+    pub(crate) held: Vec<Held>,
 }
 
 /// The owner's host, for messages.

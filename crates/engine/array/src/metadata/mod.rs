@@ -8,6 +8,7 @@
 //! | `ppl` | the partial parity log |
 //! | `journal` | the ring of a journal device |
 //! | `heartbeat` | whoever uses the array says so, for other hosts |
+//! | `reservations` | disks that take the writes of this host alone |
 //! | `holder` | a member that a log is replayed to |
 //!
 //! When superblocks and bad-block logs are written is control's business.
@@ -18,4 +19,5 @@ pub(crate) mod heartbeat;
 pub(crate) mod holder;
 pub(crate) mod journal;
 pub(crate) mod ppl;
+pub(crate) mod reservations;
 pub mod superblock;

@@ -46,7 +46,9 @@ fn preferred(device: &DeviceInfo) -> u32 {
 /// The NBD error for a device's error (proto.md, "Error values").
 pub(super) fn error_code(kind: IoErrorKind) -> ErrorCode {
     match kind {
-        IoErrorKind::Medium | IoErrorKind::Gone | IoErrorKind::Lost => ErrorCode::Io,
+        IoErrorKind::Medium | IoErrorKind::Gone | IoErrorKind::Lost | IoErrorKind::Reserved => {
+            ErrorCode::Io
+        }
         // "Not supported" on the wire is reserved for fast zeroing.
         IoErrorKind::Invalid | IoErrorKind::Unsupported => ErrorCode::Invalid,
         IoErrorKind::NoSpace => ErrorCode::NoSpace,

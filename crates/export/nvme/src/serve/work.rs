@@ -66,7 +66,9 @@ fn status_of(kind: IoErrorKind, work: Work) -> Status {
         IoErrorKind::Medium | IoErrorKind::Gone | IoErrorKind::Lost if reads => {
             Status::UNRECOVERED_READ
         }
-        IoErrorKind::Medium | IoErrorKind::Gone | IoErrorKind::Lost => Status::WRITE_FAULT,
+        IoErrorKind::Medium | IoErrorKind::Gone | IoErrorKind::Lost | IoErrorKind::Reserved => {
+            Status::WRITE_FAULT
+        }
         IoErrorKind::Invalid => Status::INVALID_FIELD,
         IoErrorKind::Unsupported => Status::INVALID_OPCODE,
         IoErrorKind::NoSpace => Status::CAPACITY_EXCEEDED,

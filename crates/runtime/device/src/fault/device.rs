@@ -6,6 +6,7 @@ use crate::device::Device;
 use crate::error::{IoError, IoErrorKind};
 use crate::info::DeviceInfo;
 use crate::request::{Op, Request};
+use crate::reservation::Reservations;
 use braid_shard::ring::Bufs;
 use braid_shard::{IdleHook, Shard};
 use std::cell::{Cell, RefCell};
@@ -117,6 +118,10 @@ impl Device for Fault {
             Some(Action::Torn(blocks)) => self.tear(blocks, request, done),
             Some(Action::FlipBit) => self.flip(request, done),
         }
+    }
+
+    fn reservations(&self) -> Option<Rc<dyn Reservations>> {
+        self.inner.reservations()
     }
 }
 

@@ -3,6 +3,7 @@
 use super::holes::{self, Searches};
 use super::inline;
 use super::probe::Abilities;
+use super::reservations::DiskReservations;
 use super::steps::{Context, Flight, Step};
 use super::whole::Whole;
 use crate::completion::{Completion, Outcome};
@@ -11,6 +12,7 @@ use crate::error::{IoError, IoErrorKind};
 use crate::holes::{FindHoles, Holes};
 use crate::info::DeviceInfo;
 use crate::request::{Op, Request};
+use crate::reservation::Reservations;
 use braid_shard::ring::{Ring, RingOp, RingSink};
 use braid_shard::{Nanos, Shard};
 use slab::Slab;
@@ -107,6 +109,15 @@ impl Device for FileDevice {
             Ok((flight, call)) => core.begin(flight, call),
             Err((done, error, op)) => done.complete(Outcome::failed(error, op)),
         }
+    }
+
+    fn reservations(&self) -> Option<Rc<dyn Reservations>> {
+        let Core { shard, whole, .. } = &*self.core;
+        if whole.is_file() {
+            return None;
+        }
+        let disk = DiskReservations::of(shard, whole.descriptor().ok()?)?;
+        Some(Rc::new(disk))
     }
 }
 

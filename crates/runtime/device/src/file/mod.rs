@@ -20,6 +20,7 @@ mod loops;
 mod network;
 mod open;
 mod probe;
+mod reservations;
 mod steps;
 mod sysfs;
 #[cfg(test)]

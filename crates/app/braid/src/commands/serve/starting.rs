@@ -6,7 +6,7 @@ use crate::cli::Serve;
 use crate::daemon::grouping::{Group, Trouble};
 use crate::daemon::scrubs::Scrubs;
 use crate::daemon::spares::Spares;
-use crate::hosts::Heartbeat;
+use crate::hosts::Guard;
 use crate::members::Member;
 use crate::on_shard;
 use crate::output;
@@ -48,8 +48,8 @@ pub(super) struct How {
     pub shards: u16,
     /// Bytes that the caches of an array may take.
     pub memory_max: u64,
-    /// Which arrays have a heartbeat.
-    pub heartbeat: Heartbeat,
+    /// The means that keep other hosts off the arrays.
+    pub guard: Guard,
 }
 
 impl How {
@@ -58,6 +58,7 @@ impl How {
         kept: Kept,
         (scrubs, spares): (Arc<Scrubs>, Arc<Spares>),
         (shards, memory_max): (u16, u64),
+        guard: Guard,
     ) -> How {
         How {
             run: options.run,
@@ -72,7 +73,7 @@ impl How {
             spares,
             shards,
             memory_max,
-            heartbeat: options.hosts.heartbeat,
+            guard,
         }
     }
 
@@ -91,10 +92,10 @@ impl How {
     /// Settings of the command line that do not suit one.
     pub(super) fn starts(&self, groups: Vec<Group>) -> Result<Vec<Start>> {
         let wanted = self.wanted();
-        let (memory_max, heartbeat) = (self.memory_max, self.heartbeat);
+        let (memory_max, guard) = (self.memory_max, self.guard);
         let start = |group| {
             let settings = wanted.of(&group)?;
-            Ok(Start { settings, memory_max, heartbeat, group })
+            Ok(Start { settings, memory_max, guard, group })
         };
         groups.into_iter().map(start).collect()
     }

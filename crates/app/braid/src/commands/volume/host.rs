@@ -5,7 +5,7 @@ use crate::daemon::control_socket::ControlSocket;
 use crate::daemon::running::{Around, Running};
 use crate::daemon::scrubs::Scrubs;
 use crate::daemon::{End, memory_watch, signals, volumes};
-use crate::hosts::Heartbeat;
+use crate::hosts::Guard;
 use crate::memory::Memory;
 use crate::on_shard;
 use crate::output;
@@ -47,7 +47,7 @@ fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Res
         spares: Arc::default(),
         kept,
         memory_max: memory.for_caches(),
-        heartbeat: Heartbeat::Auto,
+        guard: Guard::AUTO,
         door: socket.door(),
         given: Vec::new(),
     };

@@ -5,6 +5,7 @@ use crate::control::membership::Membership;
 use crate::control::record::bad_list::Bad;
 use crate::control::record::members::{Member, NewMember, Standing};
 use crate::error::{ControlError, ExamineError};
+use crate::metadata::reservations::{Held, Taking};
 use crate::metadata::superblock::{read_superblock, remove_other_superblocks, sectors};
 use crate::state::apart;
 use braid_device::meter::Metered;
@@ -212,6 +213,38 @@ impl Membership {
         }
         let (standing, bad) = (Standing::Spare, Bad::default());
         Ok(Member::new(NewMember { nr, opener, device, superblock, standing, bad }))
+    }
+
+    /// Reserves the disk of a device that is about to become a member, where those of the array are. When it becomes none,
+    /// [`left`](Membership::left) has to follow.
+    pub(super) async fn reserve(&self, member: &mut Member) -> Result<(), ControlError> {
+        let Some(reserving) = &self.record.reserving else { return Ok(()) };
+        match reserving.take(&member.name, &member.device.as_device()).await {
+            Taking::Held(disk) => member.reservation = Some(disk),
+            Taking::Unable(why) => tracing::info!(
+                "array {}: {} is not reserved for this host: {why}; its heartbeat alone keeps other hosts off",
+                self.record.name,
+                member.name
+            ),
+            Taking::Elsewhere => {
+                let why = "it is reserved for another host; stop what uses it there first, or end the reservation \
+                           (blkpr, sg_persist --clear, nvme resv-acquire)";
+                return Err(commands::unfit(&self.record, &member.name, why.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Other hosts may write to a disk again that has become no member, or is none any more.
+    pub(super) async fn left<T, E>(
+        &self,
+        reservation: Option<Held>,
+        entered: Result<T, E>,
+    ) -> Result<T, E> {
+        if let (Err(_), Some(disk)) = (&entered, reservation) {
+            disk.leave().await;
+        }
+        entered
     }
 
     /// Removes superblocks of earlier arrays.

@@ -3,6 +3,7 @@
 use super::Membership;
 use crate::control::record::members::Member;
 use crate::control::record::retiring::Left;
+use crate::metadata::reservations::Held;
 use crate::state::view::MemberNr;
 use braid_device::Opener;
 use braid_format::superblock::Superblock;
@@ -13,19 +14,21 @@ pub(crate) struct Former {
     nr: MemberNr,
     opener: Arc<dyn Opener>,
     superblock: Superblock,
+    reservation: Option<Held>,
 }
 
 impl Former {
     /// The remains of a member that has been taken off the roster.
     pub(crate) fn of(member: Member) -> Former {
-        Former { nr: member.nr, opener: member.opener, superblock: member.superblock }
+        let Member { nr, opener, superblock, reservation, .. } = member;
+        Former { nr, opener, superblock, reservation }
     }
 }
 
 impl Membership {
     /// Closes the device on all shards, and marks its superblock so that nobody starts it as an array of its own.
     pub(crate) async fn has_left(&self, former: Former) {
-        let Former { nr, opener, superblock } = former;
+        let Former { nr, opener, superblock, reservation } = former;
         self.record.engines.close_member(nr).await;
         let (array, name) = (&self.record.name, opener.name());
         let owed = self.unanswered.owed(name).await;
@@ -34,6 +37,9 @@ impl Membership {
             // It would be waited for, or the mark be overtaken by what it still has.
             owed => Err(format!("it has not ended {owed} requests yet")),
         };
+        if let Some(disk) = reservation {
+            disk.leave().await;
+        }
         match marked {
             Ok(()) => tracing::info!("array {array}: {name} is no member any more"),
             Err(why) => tracing::warn!(

@@ -2,10 +2,12 @@
 
 use crate::control::commands;
 use crate::control::membership::{Added, Membership};
+use crate::control::record::members::Member;
 use crate::error::ControlError;
 use braid_device::Opener;
 use braid_device::meter::Metered;
 use braid_shard::plant::planted;
+use braid_shard::sync::Share;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -71,7 +73,13 @@ impl Membership {
         self.check_not_a_member(&name, old.as_ref(), force)?;
         let at = self.journal.place(&name, &device)?;
         let mut member = self.new_member(opener, device, at)?;
-        let nr = member.nr;
+        self.reserve(&mut member).await?;
+        let reservation = member.reservation.clone();
+        self.left(reservation, self.enter_journal(turn, member).await).await
+    }
+
+    async fn enter_journal(&self, turn: Share, mut member: Member) -> Result<Added, ControlError> {
+        let (nr, name) = (member.nr, member.name.clone());
         self.prepare_device(&member).await?;
         let begun = self.journal.prepare(&mut member).await?;
         if let Err(source) = self.record.engines.open_member(nr, &member.opener).await {

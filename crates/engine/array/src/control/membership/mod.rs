@@ -28,13 +28,16 @@ use crate::control::journal::WriteJournal;
 use crate::control::ppl::PartialParity;
 use crate::control::record::Record;
 use crate::control::record::failing::Dropped;
+use crate::control::record::members::Member;
 use crate::control::record::retiring::Left;
 use crate::control::unanswered::Unanswered;
 use crate::error::ControlError;
+use crate::metadata::reservations::Held;
 use crate::options::MemberSelector;
 use crate::state::flags::MemberFlags;
 use crate::state::view::MemberNr;
 use braid_device::Opener;
+use braid_shard::sync::Share;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -132,23 +135,31 @@ impl Membership {
         let former = self.record.roster.borrow().member(nr).map(|member| {
             (Arc::clone(&member.opener), member.superblock.clone(), member.is_faulty())
         });
+        let reservation = self.reservation_of(nr);
         let own = Rc::clone(self);
         match self.for_a_moment(async move { own.remove_nr(nr).await }).await {
             Some(removed) => removed?,
             None => return Err(self.not_recorded(doing, nr).await),
         }
-        match former {
+        let unmarked = match former {
             Some((opener, superblock, true)) if !keep => {
-                let owed = self.unanswered.owed(opener.name()).await;
-                if owed > 0 {
+                match self.unanswered.owed(opener.name()).await {
+                    0 => self.record.retire(&*opener, &superblock, Left::Removed).await.err(),
                     // It would be waited for, or the mark be overtaken by what it still has.
-                    return Ok(Some(format!("it has not ended {owed} requests yet")));
+                    owed => Some(format!("it has not ended {owed} requests yet")),
                 }
-                Ok(self.record.retire(&*opener, &superblock, Left::Removed).await.err())
             }
             // A spare says of itself that it holds nothing.
-            _ => Ok(None),
+            _ => None,
+        };
+        if let Some(disk) = reservation {
+            disk.leave().await;
         }
+        Ok(unmarked)
+    }
+
+    fn reservation_of(&self, nr: MemberNr) -> Option<Held> {
+        self.record.roster.borrow().member(nr)?.reservation.clone()
     }
 
     async fn remove_nr(self: Rc<Self>, nr: MemberNr) -> Result<(), ControlError> {
@@ -225,9 +236,15 @@ impl Membership {
         let at = self.place_new_member(&name, &device)?;
         let mut member = self.new_member(opener, device, at)?;
         member.superblock.devflags = flags.within(0);
-        let nr = member.nr;
         self.check_room_for_bitmap(&member)?;
         self.check_room_for_log(&member)?;
+        self.reserve(&mut member).await?;
+        let reservation = member.reservation.clone();
+        self.left(reservation, self.enter_new(turn, member).await).await
+    }
+
+    async fn enter_new(&self, turn: Share, member: Member) -> Result<Added, ControlError> {
+        let (nr, name) = (member.nr, member.name.clone());
         self.prepare_device(&member).await?;
         if let Err(source) = self.record.engines.open_member(nr, &member.opener).await {
             self.record.engines.close_member(nr).await;

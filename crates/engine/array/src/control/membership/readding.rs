@@ -216,7 +216,7 @@ impl Membership {
         slot: Slot,
     ) -> Result<MemberNr, ControlError> {
         let name = opener.name().to_string();
-        let member = {
+        let mut member = {
             let mut roster = self.record.roster.borrow_mut();
             let taken = |number| {
                 let mut numbers = roster.members.iter().map(|m| m.superblock.dev_number);
@@ -238,10 +238,21 @@ impl Membership {
             let bad = Bad::default();
             Member::new(NewMember { nr, opener, device, superblock, standing, bad })
         };
-        let nr = member.nr;
         if !self.record.current_bitmap.has_room(&member.device.as_device(), &member.superblock) {
             return Err(self.cannot(&name, "it has no room for the array's bitmap".to_string()));
         }
+        self.reserve(&mut member).await?;
+        let reservation = member.reservation.clone();
+        self.left(reservation, self.enter_former(turn, member, slot).await).await
+    }
+
+    async fn enter_former(
+        &self,
+        turn: Share,
+        member: Member,
+        slot: Slot,
+    ) -> Result<MemberNr, ControlError> {
+        let (nr, name) = (member.nr, member.name.clone());
         if let Err(source) = self.record.engines.open_member(nr, &member.opener).await {
             self.record.engines.close_member(nr).await;
             return Err(ControlError::Open { array: self.record.name.clone(), source });

@@ -26,8 +26,10 @@ pub(crate) enum Dropped {
 impl Record {
     /// An engine says that member `nr` gave `error`, for which it is about to be failed.
     pub(crate) fn hear_of(&self, nr: MemberNr, error: IoError, report: Report) {
-        self.note_away(nr, error);
-        self.suspect(nr, error.to_string());
+        if !self.is_taken(nr, error) {
+            self.note_away(nr, error);
+            self.suspect(nr, error.to_string());
+        }
         drop(report);
         self.suspects.heard();
     }
@@ -94,6 +96,10 @@ impl Record {
 
     /// The change in the roster alone: the caller holds the turn, and [records](Record::record_dropped) it.
     pub(crate) fn drop_member(&self, nr: MemberNr, why: &str) -> Dropped {
+        if self.lost().is_some() {
+            // Whatever a member answers now, it is another host's to judge.
+            return Dropped::Broken;
+        }
         if !self.geometry().level.has_redundancy() {
             return Dropped::Kept;
         }

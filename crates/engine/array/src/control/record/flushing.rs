@@ -56,7 +56,9 @@ impl Record {
             match outcome.result {
                 Err(error) if error.kind != IoErrorKind::Unsupported => {
                     first.get_or_insert(error);
-                    self.flush_failed(nr, error);
+                    if !self.is_taken(nr, error) {
+                        self.flush_failed(nr, error);
+                    }
                 }
                 _ => {}
             }

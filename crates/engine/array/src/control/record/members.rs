@@ -3,6 +3,7 @@
 
 use crate::control::record::bad_list::Bad;
 use crate::control::record::read_error_count::ReadErrors;
+use crate::metadata::reservations::Held;
 use crate::state::flags::MemberFlags;
 use crate::state::geometries::Geometries;
 use crate::state::geometry::Geometry;
@@ -93,6 +94,8 @@ pub(crate) struct Member {
     /// As it was last written to this member.
     pub(crate) superblock: Superblock,
     pub(crate) standing: Standing,
+    /// Its disk is reserved for this host.
+    pub(crate) reservation: Option<Held>,
     /// Why it gets no more requests: it does not answer, or was failed by command. It is recorded as faulty as soon as the
     /// superblocks can be written.
     pub(crate) given_up: Option<String>,
@@ -131,6 +134,7 @@ impl Member {
             device,
             superblock,
             standing,
+            reservation: None,
             given_up: None,
             away: false,
             needed: false,

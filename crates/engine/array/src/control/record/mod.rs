@@ -12,6 +12,7 @@
 //! | `flushing`, `flushes` | flushes of members, one at a time |
 //! | `suspects` | members that have failed and are not recorded as failed yet |
 //! | `read_error_count` | errors that another copy made good |
+//! | `lost` | an array that another host has taken |
 //! | `end` | how far the end of the array has come |
 //!
 //! Everything that changes the roster holds the *turn*: one change at a time, so superblocks are written in the order of
@@ -27,6 +28,7 @@ mod end;
 pub(crate) mod failing;
 mod flushes;
 mod flushing;
+mod lost;
 pub(crate) mod members;
 mod only_source;
 mod outcomes;
@@ -42,6 +44,7 @@ use crate::engine::Engine;
 use crate::metadata::bitmap::keeper::Keeper;
 use crate::metadata::heartbeat::FirstBeat;
 use crate::metadata::journal::Begun;
+use crate::metadata::reservations::{Held, Reserving};
 use crate::options::{AssembleOptions, Context};
 use crate::state::ArrayId;
 use crate::state::geometries::Geometries;
@@ -81,6 +84,10 @@ pub(crate) struct Record {
     pub(crate) end: End,
     /// Users see all that the members hold, not less by command.
     pub(crate) shows_all: Cell<bool>,
+    /// Why another host has the array.
+    lost: RefCell<Option<String>>,
+    /// The reservations that it takes; `None` when it takes none.
+    pub(crate) reserving: Option<Reserving>,
     /// Called when members have come or gone.
     members_change: OnceCell<Box<dyn Fn()>>,
 }
@@ -101,7 +108,12 @@ pub(crate) struct Parts {
 impl Record {
     /// The record of an array whose engines run. Nothing is written yet.
     pub(crate) fn new(ctx: &Context, options: &AssembleOptions, parts: Parts) -> Rc<Record> {
-        let Parts { id, name, engine, roster, keeper, .. } = parts;
+        let Parts { id, name, engine, mut roster, keeper, beat, .. } = parts;
+        let (reserving, held) = beat.map(|beat| (beat.reserving, beat.held)).unzip();
+        for member in &mut roster.members {
+            let held = held.iter().flatten().find(|held: &&Held| held.name == member.name);
+            member.reservation = held.cloned();
+        }
         let shard = &ctx.shard;
         let found = keeper.map(|keeper| (keeper, roster.shared.bitmap_offset));
         Rc::new(Record {
@@ -121,6 +133,8 @@ impl Record {
             current_bitmap: Current::new(shard, found, options.bitmap_daemon_sleep_ms),
             end: End::default(),
             shows_all: Cell::new(true),
+            lost: RefCell::default(),
+            reserving: reserving.flatten(),
             members_change: OnceCell::new(),
         })
     }

@@ -25,7 +25,7 @@ impl Record {
             let Err(failures) = self.write_once().await else { break };
             let mut again = self.drop_suspects().await;
             for (nr, error) in failures {
-                if self.is_unfinished(error) {
+                if self.is_unfinished(error) || self.is_taken(nr, error) {
                     continue;
                 }
                 let why = format!(

@@ -1,5 +1,6 @@
 //! Two hosts that reach the same members: shards that share a clock and nothing else.
 
+use super::fenced::{Fenced, Registrations};
 use super::world::{TestMember, World, members, pattern};
 use crate::array::Array;
 use crate::assemble::assemble;
@@ -7,6 +8,7 @@ use crate::control::Control;
 use crate::error::AssembleError;
 use crate::metadata::heartbeat::place;
 use crate::options::{AssembleOptions, Context, CreateOptions, Host};
+use braid_device::reservation::Order;
 use braid_device::{IoErrorKind, Opener};
 use braid_format::heartbeat::{Found, Heartbeat};
 use braid_format::superblock::Version;
@@ -62,8 +64,17 @@ fn begin_start(
     members: &[Arc<TestMember>],
     options: AssembleOptions,
 ) -> Rc<RefCell<Option<Started>>> {
-    let ctx = context(world, nr);
     let openers = members.iter().map(|member| Arc::clone(member) as Arc<dyn Opener>).collect();
+    begin_start_of(world, nr, openers, options)
+}
+
+fn begin_start_of(
+    world: &World,
+    nr: usize,
+    openers: Vec<Arc<dyn Opener>>,
+    options: AssembleOptions,
+) -> Rc<RefCell<Option<Started>>> {
+    let ctx = context(world, nr);
     begin(world, nr, async move { assemble(&ctx, openers, options).await })
 }
 
@@ -283,4 +294,221 @@ fn a_beat_left_on_a_member_that_was_away_is_no_other_host() {
     assert_eq!(beats(&world, 0, &array).map(|beats| (beats.members, beats.lost)), Some((1, None)));
     world.sleep(3 * SECOND);
     assert_eq!(beats(&world, 0, &array).map(|beats| (beats.members, beats.lost)), Some((2, None)));
+}
+
+/// Disks that know reservations.
+struct Disks(Vec<(Arc<TestMember>, Arc<Registrations>)>);
+
+impl Disks {
+    fn of(members: &[Arc<TestMember>]) -> Disks {
+        let with = |member: &Arc<TestMember>| (Arc::clone(member), Arc::default());
+        Disks(members.iter().map(with).collect())
+    }
+
+    /// One of them, as host `nr` reaches it.
+    fn path(&self, disk: usize, nr: usize) -> Arc<dyn Opener> {
+        let (member, disk) = &self.0[disk];
+        Arc::new(Fenced::new(Arc::clone(member) as _, disk, nr as u64))
+    }
+
+    fn start(&self, world: &World, nr: usize, beats: bool) -> Started {
+        let paths = (0..self.0.len()).map(|disk| self.path(disk, nr)).collect();
+        end(world, &begin_start_of(world, nr, paths, options(nr, beats)))
+    }
+
+    /// The disks that refuse the writes of host `nr`.
+    fn refusing(&self, nr: usize) -> usize {
+        self.0.iter().filter(|(_, disk)| disk.refuses(nr as u64)).count()
+    }
+}
+
+#[test]
+fn disks_take_the_writes_of_the_host_that_has_the_array_alone() {
+    let world = World::new(2);
+    let disks = Disks::of(&mirror(&world, Version::V1_2));
+    let array = disks.start(&world, 0, true).unwrap();
+    assert_eq!((disks.refusing(0), disks.refusing(1)), (0, 2));
+    world.write(&array, 0, 0, &pattern(1, 8192)).unwrap();
+    stop(&world, 0, &array);
+    assert_eq!(disks.refusing(1), 0);
+    // Nobody asked for it.
+    let array = disks.start(&world, 1, false).unwrap();
+    assert_eq!(disks.refusing(0), 0);
+    stop(&world, 1, &array);
+}
+
+#[test]
+fn a_host_that_was_taken_over_from_has_its_writes_refused_by_the_disks() {
+    let world = World::new(2);
+    let members = mirror(&world, Version::V1_2);
+    let disks = Disks::of(&members);
+    let old = disks.start(&world, 0, true).unwrap();
+    world.write(&old, 0, 0, &pattern(1, 8192)).unwrap();
+    // It hangs: nothing that it sends arrives, and another takes over.
+    members.iter().for_each(|member| {
+        let own = beat_on(&world, member).unwrap();
+        put(&world, member, &Heartbeat { boot: [7; 16], interval: 100, ..own });
+    });
+    let key =
+        u64::from_be_bytes(*beat_on(&world, &members[0]).unwrap().owner.first_chunk().unwrap());
+    for (_, disk) in &disks.0 {
+        disk.carry_out(5, Order::Register { key: 55 }).unwrap();
+        disk.carry_out(5, Order::Preempt { key: 55, of: key }).unwrap();
+    }
+    let before: Vec<_> = members.iter().map(|member| world.contents(member)).collect();
+    assert!(world.write(&old, 0, 0, &pattern(2, 4096)).is_err());
+    let lost = beats(&world, 0, &old).and_then(|beats| beats.lost).unwrap();
+    assert!(lost.contains("refuses the writes of this host"), "{lost}");
+    assert_eq!(world.write(&old, 0, 0, &pattern(2, 4096)).unwrap_err().kind, IoErrorKind::Lost);
+    let left = stop(&world, 0, &old);
+    assert!(left.problems.contains(&lost), "{:?}", left.problems);
+    for (member, before) in members.iter().zip(before) {
+        assert!(world.contents(member) == before, "{} was written to", member.name());
+    }
+    assert_eq!(disks.refusing(5), 0);
+}
+
+#[test]
+fn what_a_crashed_host_has_reserved_is_taken_from_it() {
+    for beats in [true, false] {
+        let world = World::new(2);
+        let disks = Disks::of(&mirror(&world, Version::V1_2));
+        disks.start(&world, 1, true).unwrap();
+        world.shards[1].abandon();
+        let array = disks.start(&world, 0, beats).unwrap();
+        assert_eq!(disks.refusing(0), 0);
+        assert_eq!(disks.refusing(1), if beats { 2 } else { 0 });
+        world.write(&array, 0, 0, &pattern(1, 8192)).unwrap();
+        stop(&world, 0, &array);
+        assert_eq!(disks.refusing(1), 0);
+    }
+}
+
+#[test]
+fn a_disk_that_somebody_unknown_has_reserved_is_refused_by_name() {
+    let world = World::new(2);
+    let members = mirror(&world, Version::V1_2);
+    let disks = Disks::of(&members);
+    disks.0[1].1.carry_out(5, Order::Register { key: 55 }).unwrap();
+    disks.0[1].1.carry_out(5, Order::Reserve { key: 55 }).unwrap();
+    let before: Vec<_> = members.iter().map(|member| world.contents(member)).collect();
+    let refused = disks.start(&world, 0, true).err().unwrap().to_string();
+    assert!(refused.contains("m1 is reserved for another host"), "{refused}");
+    assert_eq!((disks.refusing(0), disks.refusing(5)), (1, 0));
+    for (member, before) in members.iter().zip(before) {
+        assert!(world.contents(member) == before, "{} was written to", member.name());
+    }
+}
+
+#[test]
+fn of_two_that_reserve_at_the_same_moment_one_at_most_does() {
+    let world = World::new(2);
+    let disks = Disks::of(&mirror(&world, Version::V1_2));
+    let both = [0, 1].map(|nr| {
+        let paths = (0..2).map(|disk| disks.path(disk, nr)).collect();
+        begin_start_of(&world, nr, paths, options(nr, true))
+    });
+    let started = both.map(|one| end(&world, &one));
+    assert_eq!(started.iter().filter(|one| one.is_ok()).count(), 1);
+}
+
+#[test]
+fn members_that_come_are_reserved_and_those_that_go_are_not() {
+    let world = World::new(2);
+    let members = [mirror(&world, Version::V1_2), super::world::members("n", 1, 4 << 20)].concat();
+    let disks = Disks::of(&members);
+    let two = (0..2).map(|disk| disks.path(disk, 0)).collect();
+    let array = end(&world, &begin_start_of(&world, 0, two, options(0, true))).unwrap();
+    let control = Control::find(&world.shards[0], array.id()).unwrap();
+    let refuses = |disk: usize| disks.0[disk].1.refuses(1);
+    let (own, new) = (Rc::clone(&control), disks.path(2, 0));
+    let added = begin(&world, 0, async move { own.membership().add(new, false).await });
+    end(&world, &added).unwrap();
+    assert!(refuses(2));
+    let gone = crate::options::MemberSelector::Name("m1".to_string());
+    let removed = begin(&world, 0, async move {
+        control.membership().fail(&gone).await?;
+        control.jobs().wait_idle().await;
+        control.membership().remove(&gone).await
+    });
+    end(&world, &removed).unwrap();
+    assert_eq!([0, 1, 2].map(refuses), [true, false, true]);
+}
+
+/// Host 0 has the array, and stops it for another process of its own.
+fn hand_over(world: &World, disks: &Disks) -> Heartbeat {
+    let old = disks.start(world, 0, true).unwrap();
+    world.write(&old, 0, 0, &pattern(1, 8192)).unwrap();
+    world.sleep(2 * SECOND);
+    Control::find(&world.shards[0], old.id()).unwrap().hand_over();
+    stop(world, 0, &old);
+    assert_eq!((disks.refusing(0), disks.refusing(1)), (0, 2));
+    disks.0.iter().for_each(|(_, disk)| drop(disk.orders()));
+    let beat = beat_on(world, &disks.0[0].0).unwrap();
+    assert!(beat.beating, "others would take the array for unused");
+    beat
+}
+
+/// Begins the start of that process.
+fn begin_succession(
+    world: &World,
+    disks: &Disks,
+    wanted: AssembleOptions,
+) -> Rc<RefCell<Option<Started>>> {
+    let paths = (0..disks.0.len()).map(|disk| disks.path(disk, 0)).collect();
+    begin_start_of(world, 0, paths, AssembleOptions { handed_over: true, ..wanted })
+}
+
+#[test]
+fn a_successor_goes_on_with_the_beat_and_the_key_of_its_predecessor() {
+    let world = World::new(2);
+    let disks = Disks::of(&mirror(&world, Version::V1_2));
+    let before = hand_over(&world, &disks);
+    // Another host comes at this very moment.
+    let paths = (0..2).map(|disk| disks.path(disk, 1)).collect();
+    let stranger = begin_start_of(&world, 1, paths, options(1, true));
+    let next = end(&world, &begin_succession(&world, &disks, options(0, true))).unwrap();
+    let error = end(&world, &stranger).err().unwrap();
+    assert!(matches!(error, AssembleError::UsedElsewhere { .. }), "{error}");
+    let beat = beat_on(&world, &disks.0[0].0).unwrap();
+    assert_eq!((beat.owner, beat.beating), (before.owner, true));
+    assert!(beat.sequence > before.sequence);
+    let key = u64::from_be_bytes(*before.owner.first_chunk().unwrap());
+    for (_, disk) in &disks.0 {
+        assert_eq!(disk.orders(), [(0, Order::Register { key }), (0, Order::Reserve { key })]);
+    }
+    world.write(&next, 0, 0, &pattern(2, 8192)).unwrap();
+    assert_eq!(disks.refusing(1), 2);
+    stop(&world, 0, &next);
+    assert_eq!(disks.refusing(1), 0);
+    assert!(!beat_on(&world, &disks.0[0].0).unwrap().beating);
+}
+
+#[test]
+fn a_successor_that_wants_no_reservations_ends_those_of_its_predecessor() {
+    for heartbeat_ms in [Some(BEAT_MS), None] {
+        let world = World::new(2);
+        let disks = Disks::of(&mirror(&world, Version::V1_2));
+        hand_over(&world, &disks);
+        let wanted = AssembleOptions {
+            reservations: heartbeat_ms.is_none(),
+            heartbeat_ms,
+            ..options(0, true)
+        };
+        let next = end(&world, &begin_succession(&world, &disks, wanted)).unwrap();
+        assert_eq!(disks.refusing(1), 0);
+        world.write(&next, 0, 0, &pattern(2, 8192)).unwrap();
+    }
+}
+
+#[test]
+fn an_array_that_was_handed_over_to_nobody_is_anothers_after_a_while() {
+    let world = World::new(2);
+    let disks = Disks::of(&mirror(&world, Version::V1_2));
+    hand_over(&world, &disks);
+    let since = world.shards[1].now();
+    disks.start(&world, 1, true).unwrap();
+    // Two beats and a second, and a beat of its own.
+    assert_eq!((world.shards[1].now() - since) / SECOND, 4);
+    assert_eq!((disks.refusing(0), disks.refusing(1)), (2, 0));
 }

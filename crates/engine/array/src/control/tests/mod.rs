@@ -10,6 +10,7 @@ mod contents;
 mod copies;
 mod ends_of_jobs;
 mod failing_members;
+mod fenced;
 mod flushing;
 mod growing;
 mod half_rebuilt;
