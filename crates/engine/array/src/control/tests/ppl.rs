@@ -368,3 +368,58 @@ fn a_spare_that_was_away_when_a_log_was_added_is_left_out_and_added_again() {
     let (_array, control) = world.assemble(&some);
     assert!(world.status(&control).left_out.is_empty());
 }
+
+/// No resync comes after a crash, so that what a member was filled from must not be lost with a cache.
+#[test]
+fn what_a_member_is_filled_from_is_durable_before_it_counts() {
+    let world = World::new(1);
+    let all = members("m", DISKS + 1, 4 << 20);
+    world.create(&all[..DISKS], options());
+    // Never marked clean, for which members would be flushed.
+    let active = AssembleOptions { safe_mode_delay_ms: 1 << 40, ..AssembleOptions::default() };
+    let array = world.try_assemble(&all[..DISKS], active).unwrap();
+    let control = Control::find(&world.shards[0], array.id()).unwrap();
+    world.wait_idle(&control);
+    let size = array.info().device.size as usize;
+    world.write(&array, 0, 0, &pattern(0, size)).unwrap();
+    let (own, selector) = (Rc::clone(&control), MemberSelector::Name("m1".to_string()));
+    world.run(async move { own.membership().fail(&selector).await }).unwrap();
+    world.write(&array, 0, 0, &pattern(4, size)).unwrap();
+    let flushes = || [0, 2, 3].map(|nr: usize| all[nr].flushes.load(Ordering::Relaxed));
+    let before = flushes();
+    world.add(&control, &all[DISKS]);
+    world.wait_idle(&control);
+    assert_eq!(world.status(&control).degraded, 0);
+    for (before, after) in before.into_iter().zip(flushes()) {
+        assert!(after > before, "it was not flushed");
+    }
+}
+
+#[test]
+fn an_array_starts_wherever_power_fails_while_it_is_given_a_log() {
+    let mut half_added = 0;
+    for at in 0.. {
+        let world = World::new(1);
+        let without = CreateOptions { ppl: false, data_offset: Some(1 << 20), ..options() };
+        let (members, array, control) = full(&world, without);
+        world.sleep(10_000_000_000);
+        members[0].power.store(at, Ordering::Relaxed);
+        let adding = Rc::clone(&control);
+        let _ = world.run(async move { adding.ppl().add().await });
+        let there = members[0].power.load(Ordering::Relaxed) > 0;
+        drop((array, control));
+        let world = world.crash();
+        members[0].power.store(u64::MAX, Ordering::Relaxed);
+        let with_log = members.iter().filter(|m| world.superblock(m).ppl.is_some()).count();
+        half_added += usize::from(with_log > 0 && with_log < DISKS);
+        let (array, control) = world.assemble(&members);
+        world.wait_idle(&control);
+        let size = array.info().device.size as usize;
+        assert!(world.read(&array, 0, 0, size).unwrap() == pattern(0, size), "write {at}");
+        assert_eq!(world.check(&control), 0, "write {at}");
+        if there {
+            break;
+        }
+    }
+    assert!(half_added > 0, "power never failed between two superblocks");
+}

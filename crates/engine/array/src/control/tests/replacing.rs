@@ -411,3 +411,39 @@ fn a_member_that_was_removed_is_taken_back_by_the_bitmap() {
     assert_eq!(world.check(&control), 0);
     holds_the_pattern(&world, &array);
 }
+
+/// The moment between "the new member has the slot" here and in all superblocks.
+#[test]
+fn a_replacement_that_refuses_a_write_while_it_is_given_its_slot_does_not_get_it() {
+    for shape in SHAPES {
+        let world = World::new(2);
+        let (members, array, control, new) = half_replaced(&world, shape, false);
+        control.jobs().set_sync_speed(0, u64::MAX).unwrap();
+        // Superblocks are some time under way.
+        members[0].slow_write.store(SECOND / 100, Ordering::Relaxed);
+        while control.record.roster.borrow().handing_over.is_none() {
+            // Else a write would wait for the superblocks to say "active".
+            if !control.record.roster.borrow().dirty {
+                world.write(&array, 0, 0, &pattern(0, 4096)).unwrap();
+            }
+            world.step();
+        }
+        assert!(control.record.roster.borrow().dirty, "{shape:?}");
+        // The refusal is known before the superblocks are written.
+        members[0].slow_write.store(0, Ordering::Relaxed);
+        let data = world.superblock(&new).data_offset * 512;
+        new.defects.lock().unwrap().push(data..data + 4096);
+        let len = MIB.min(array.info().device.size) as usize;
+        let written = world.begin_write(&array, 0, &pattern(0, len));
+        assert!(control.record.roster.borrow().handing_over.is_some(), "{shape:?}");
+        world.end(written).unwrap();
+        world.wait_idle(&control);
+        assert_eq!(world.status(&control).degraded, 0, "{shape:?}");
+        let old = named(&world, &control, "m1");
+        assert_eq!((old.state, old.slot), (MemberState::InSync, Some(1)), "{shape:?}");
+        assert_eq!(named(&world, &control, "new0").state, MemberState::Faulty, "{shape:?}");
+        assert_eq!(world.superblock(&members[1]).own_role(), Role::Slot(1));
+        assert_eq!(world.check(&control), 0, "{shape:?}");
+        holds_the_pattern(&world, &array);
+    }
+}

@@ -9,6 +9,7 @@ use crate::status::{JobOutcome, Scrubbed};
 use braid_device::Target;
 use braid_layout::Level;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
@@ -147,5 +148,26 @@ fn a_repair_of_parity_only_leaves_data_as_it_is() {
         let held = world.contents(member);
         let held = &held[(start + 8192) as usize..][..4096];
         assert!(held == &pattern(99, 4096)[..], "{level}: the member has been written to");
+    }
+}
+
+#[test]
+fn what_a_repair_has_mended_is_durable_when_it_has_ended() {
+    for level in [Level::Raid5, Level::Raid6, Level::Raid1, Level::Raid10] {
+        let world = World::new(1);
+        let (members, _array, control) = world.full_array((level, 4), 4 * MIB, false);
+        // Clean: nothing else flushes from here on.
+        world.sleep(10_000_000_000);
+        let start = world.superblock(&members[0]).data_offset * 512;
+        world.scribble(&members[0], start + 4096, &pattern(99, 4096));
+        let flushes =
+            || members.iter().map(|m| m.flushes.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        let before = flushes();
+        control.jobs().start_scrub(Scrub { repair: true, ..Scrub::default() }).unwrap();
+        world.wait_idle(&control);
+        assert!(world.status(&control).mismatch_cnt > 0, "{level}");
+        for (nr, (before, after)) in before.iter().zip(flushes()).enumerate() {
+            assert!(after > *before, "{level}: m{nr} was not flushed");
+        }
     }
 }

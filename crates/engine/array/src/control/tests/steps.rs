@@ -310,3 +310,25 @@ fn what_any_step_would_be_refused_for_is_said_before_the_first() {
     assert_eq!(world.superblock(&all[0]).events, events);
     world.stop(&control);
 }
+
+#[test]
+fn nothing_is_left_to_do_when_a_member_fails_in_the_last_step() {
+    let world = World::new(1);
+    let (_all, array, control) = array_of(&world, (Raid5, 2, 3), 1);
+    let content = pattern(0, size(&array));
+    become_(&world, &control, layout(Raid6, 2), false).unwrap();
+    crawl(&control, true);
+    let last = |status: &ArrayStatus| status.reshape.is_some();
+    while !last(&world.status(&control)) {
+        world.sleep(1_000_000);
+    }
+    let (fails, selector) = (Rc::clone(&control), MemberSelector::Name("m1".to_string()));
+    world.run(async move { fails.membership().fail(&selector).await }).unwrap();
+    crawl(&control, false);
+    world.wait_idle(&control);
+    let status = world.status(&control);
+    assert_eq!((shape(&status), status.degraded), ((Raid6, 2, CHUNK, 4), 1));
+    assert_eq!(status.following, None);
+    assert_eq!(world.read(&array, 0, 0, content.len()).unwrap(), content);
+    world.stop(&control);
+}

@@ -374,6 +374,8 @@ pub(super) struct TestMember {
     pub(super) trap: Trap,
     /// Nanoseconds that each flush takes.
     pub(super) slow_flush: Arc<AtomicU64>,
+    /// Nanoseconds that each write takes.
+    pub(super) slow_write: Arc<AtomicU64>,
     /// Flushes that it was asked for.
     pub(super) flushes: Arc<AtomicU64>,
     /// It refuses the next write that meets these bytes, and takes it when it is tried again.
@@ -414,6 +416,7 @@ impl Opener for TestMember {
             written,
             trap: Arc::clone(&self.trap),
             slow_flush: Arc::clone(&self.slow_flush),
+            slow_write: Arc::clone(&self.slow_write),
             flushes: Arc::clone(&self.flushes),
             refuses_once: Arc::clone(&self.refuses_once),
             hangs: Arc::clone(&self.hangs),
@@ -452,6 +455,7 @@ struct TestDevice {
     written: Arc<AtomicU64>,
     trap: Trap,
     slow_flush: Arc<AtomicU64>,
+    slow_write: Arc<AtomicU64>,
     flushes: Arc<AtomicU64>,
     refuses_once: Arc<Mutex<Option<Range<u64>>>>,
     hangs: Arc<AtomicBool>,
@@ -521,6 +525,7 @@ impl Device for TestDevice {
         let slow = match request.op {
             Op::Read(_) => self.slow.load(Ordering::Relaxed),
             Op::Flush => self.slow_flush.load(Ordering::Relaxed),
+            Op::Write { .. } => self.slow_write.load(Ordering::Relaxed),
             _ => 0,
         };
         if slow > 0 {
@@ -561,6 +566,7 @@ pub(super) fn members(prefix: &str, count: usize, size: u64) -> Vec<Arc<TestMemb
                 decayed: Arc::default(),
                 trap: Arc::default(),
                 slow_flush: Arc::default(),
+                slow_write: Arc::default(),
                 flushes: Arc::default(),
                 refuses_once: Arc::default(),
                 hangs: Arc::default(),

@@ -5,6 +5,7 @@ use super::*;
 use crate::tests::make;
 use crate::{BrickToAdd, NewJob};
 use braid_filesystem::{Errno, FileSystem, Kind, ROOT};
+use braid_format::brick::MetadataState;
 use std::cell::Cell;
 
 /// The content of the bricks.
@@ -455,4 +456,20 @@ fn a_mount_that_only_reads_leaves_every_byte_as_it_is() {
         let right = bricks.with(|volume| async move { holds(&volume, "a").await });
         assert!(right, "{crash}, {which:?}");
     }
+}
+
+#[test]
+fn a_brick_stays_when_no_other_holds_the_metadata_any_more() {
+    let bricks = Bricks::new(&[32, 32, 32]);
+    let (opened, volume) = bricks.mount(bricks.assemble().unwrap());
+    bricks.run(async move {
+        let superblocks = &opened.superblocks;
+        let held = superblocks.hold_metadata();
+        // All of them lost it while a failure of one waited for its turn.
+        held.iter().for_each(|id| superblocks.note_metadata(*id, MetadataState::Unused));
+        let refused = superblocks.lost(held[0]).await;
+        assert!(matches!(refused, Err(AssembleError::NoHolder { .. })), "{refused:?}");
+        assert!(superblocks.present().contains(&held[0]));
+        drop(volume);
+    });
 }
