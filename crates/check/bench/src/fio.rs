@@ -8,19 +8,37 @@ use std::process::Command;
 /// Where fio starts in each file: the superblocks of the array's members stand before.
 const START: u64 = 32 << 20;
 
-/// fio with io_uring on the members of an array.
+/// fio on the members of an array, or on an export.
 pub struct Fio {
-    filename: String,
-    size: u64,
+    /// Its arguments that say on what, and by which engine.
+    place: Vec<String>,
     load: RawLoad,
 }
 
 impl Fio {
-    /// On `paths`, each of `size` bytes, with the requests of `load`.
+    /// With io_uring on `paths`, each of `size` bytes, with the requests of `load`.
     pub fn new(paths: &[PathBuf], size: u64, load: RawLoad) -> Fio {
         let names: Vec<String> =
             paths.iter().map(|path| path.display().to_string().replace(':', "\\:")).collect();
-        Fio { filename: names.join(":"), size, load }
+        let place = vec![
+            format!("--filename={}", names.join(":")),
+            "--ioengine=io_uring".to_owned(),
+            "--direct=1".to_owned(),
+            format!("--offset={START}"),
+            // Of each file.
+            format!("--filesize={size}"),
+        ];
+        Fio { place, load }
+    }
+
+    /// On an NBD export, whose first `size` bytes it uses, with the requests of `load`.
+    pub fn over_nbd(uri: &str, size: u64, load: RawLoad) -> Fio {
+        let place = vec![
+            "--ioengine=nbd".to_owned(),
+            format!("--uri={}", uri.replace(':', "\\:")),
+            format!("--size={size}"),
+        ];
+        Fio { place, load }
     }
 
     fn arguments(&self, until: Until) -> Vec<String> {
@@ -35,21 +53,16 @@ impl Fio {
         };
         let mut arguments = vec![
             "--name=members".to_owned(),
-            format!("--filename={}", self.filename),
-            "--ioengine=io_uring".to_owned(),
-            "--direct=1".to_owned(),
             format!("--rw={rw}"),
             format!("--rwmixread={reads}"),
             format!("--bs={block}"),
             format!("--iodepth={depth}"),
-            format!("--offset={START}"),
-            // Of each file.
-            format!("--filesize={}", self.size),
             "--norandommap".to_owned(),
             "--randrepeat=0".to_owned(),
             "--thread".to_owned(),
             "--output-format=json".to_owned(),
         ];
+        arguments.extend(self.place.iter().cloned());
         match until {
             Until::Nanos(nanos) => {
                 arguments.push("--time_based".to_owned());

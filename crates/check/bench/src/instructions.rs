@@ -139,7 +139,7 @@ fn instructions(line: &Line, on: &str, requests: u64) -> anyhow::Result<u64> {
 }
 
 /// Instructions of a profile of callgrind, without those of functions whose names have one of these parts.
-fn sum(profile: &str, without: &[&str]) -> u64 {
+pub fn sum(profile: &str, without: &[&str]) -> u64 {
     let (mut sum, mut counts, mut is_call) = (0, true, false);
     for line in profile.lines() {
         if let Some(name) = line.strip_prefix("fn=") {

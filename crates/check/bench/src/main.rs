@@ -7,6 +7,7 @@
 
 mod against_md;
 mod dbench;
+mod doors;
 mod fairness;
 mod files;
 mod fio;
@@ -20,6 +21,7 @@ mod metadata;
 mod plot;
 mod policies;
 mod processor;
+mod programs;
 mod shards;
 mod stacks;
 mod tables;
@@ -55,6 +57,19 @@ enum Command {
         /// How many
         count: u64,
     },
+    /// Carry out requests at a door, for the table of doors to count
+    #[command(hide = true)]
+    Door {
+        /// Its protocol: nbd, vhost-user or nvme
+        protocol: String,
+        /// Bytes of each request
+        block: u64,
+        /// How many
+        count: u64,
+        /// Writes, not reads
+        #[arg(long)]
+        write: bool,
+    },
     /// Serve an array in the guest of the dbench table, with settings from the standard input
     #[command(hide = true)]
     Serve {
@@ -79,7 +94,7 @@ struct Tables {
     /// Only tables whose name contains this text: memory, known, files, processor-time, stripe-size,
     /// stripe-cache-size, curves, policies, jobs, shards, stacks, stacks-on-files, volumes, volumes-foreground,
     /// volumes-against-btrfs, volume-fuse-memory, volume-fuse-loop, volume-fuse-tree, against-md, dbench, instructions,
-    /// volume-fairness, volume-metadata
+    /// volume-fairness, volume-metadata, doors, doors-against
     #[arg(long, default_value = "", value_name = "TEXT")]
     only: String,
     /// Also write each table to a file of its name in this folder
@@ -103,6 +118,9 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Requests { pattern, block, on, count }) => {
             instructions::requests(pattern, block, &on, count)
         }
+        Some(Command::Door { protocol, block, count, write }) => {
+            doors::counted::requests(&protocol, block, write, count)
+        }
         Some(Command::Serve { socket, members }) => {
             braid_interop::serving::serve(&socket, &members, false).map_err(anyhow::Error::msg)
         }
@@ -114,7 +132,7 @@ type Make = fn(&Effort) -> anyhow::Result<Table>;
 
 fn measure(wanted: &Tables) -> anyhow::Result<()> {
     let effort = Effort { quick: wanted.quick, disk: wanted.disk.clone() };
-    let all: [(&str, Make); 23] = [
+    let all: [(&str, Make); 25] = [
         ("memory", memory::table),
         ("known", known::table),
         ("files", files::table),
@@ -138,6 +156,8 @@ fn measure(wanted: &Tables) -> anyhow::Result<()> {
         ("instructions", instructions::table),
         ("volume-fairness", fairness::table),
         ("volume-metadata", metadata::table),
+        ("doors", doors::prices::table),
+        ("doors-against", doors::against::table),
     ];
     let date = wanted.date.clone().unwrap_or_else(today);
     let mut tables = Vec::new();

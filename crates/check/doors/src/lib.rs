@@ -4,13 +4,16 @@
 //! is different from door to door stands behind an [`Adapter`], and its clients behind [`Client`]. A door runs all of them
 //! with one line, `braid_doors::conformance!(ADAPTER);`, in `tests/`.
 //!
-//! It knows no protocol.
+//! [`nbd`], [`nvme`] and [`vhost`] are adapters of those doors, each with a plain client; all else knows no protocol.
 #![forbid(unsafe_code)]
 
 pub mod cases;
 mod client;
 mod disk;
+pub mod nbd;
+pub mod nvme;
 mod rig;
+pub mod vhost;
 
 pub use client::{Answer, Client, Command, Failure, Properties};
 pub use disk::{Disk, Shape};

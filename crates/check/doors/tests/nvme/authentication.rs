@@ -1,7 +1,7 @@
 //! Hosts that must prove their names.
 
-use super::host::{HOST_NQN, Link, PATIENCE, Silence, Wishes, names};
-use super::{limits, start, subsystem};
+use braid_doors::nvme::host::{HOST_NQN, Link, PATIENCE, Silence, Wishes, names};
+use braid_doors::nvme::{limits, start, subsystem};
 use braid_doors::{Disk, Shape};
 use braid_export::Export;
 use braid_nvme::protocol::authentication::{Failure, Message, SECURITY_PROTOCOL};

@@ -1,7 +1,7 @@
 //! Hosts that are not let in, and commands that are not carried out.
 
-use super::host::{HOST_NQN, Host, Link, PATIENCE, Silence, TERMINATED, Wishes, names};
-use super::{Nvme, limits, start, subsystem};
+use braid_doors::nvme::host::{HOST_NQN, Host, Link, PATIENCE, Silence, TERMINATED, Wishes, names};
+use braid_doors::nvme::{Nvme, limits, start, subsystem};
 use braid_doors::{Disk, Rig, Shape};
 use braid_export::Export;
 use braid_nvme::Limits;

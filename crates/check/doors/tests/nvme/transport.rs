@@ -1,8 +1,8 @@
 //! Digests, alignment, data in pieces, flow control, events, discovery.
 
-use super::host::{Host, Link, PATIENCE, Wishes, names};
-use super::{Nvme, limits, subsystem};
 use braid_device::Target;
+use braid_doors::nvme::host::{Host, Link, PATIENCE, Wishes, names};
+use braid_doors::nvme::{Nvme, limits, subsystem};
 use braid_doors::{Disk, Rig, Shape};
 use braid_export::Export;
 use braid_nvme::protocol::{Command, DISCOVERY_NQN, Sgl, Status, admin, io};

@@ -1,7 +1,7 @@
 //! The cases that only a guest's driver and its front end can bring about.
 
-use crate::VhostUser;
-use crate::guest::Guest;
+use braid_doors::vhost::VhostUser;
+use braid_doors::vhost::guest::Guest;
 use braid_doors::{Answer, Client, Command, Rig};
 use std::io::Read;
 use std::time::Duration;

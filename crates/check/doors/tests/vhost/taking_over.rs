@@ -1,7 +1,7 @@
 //! Servers that end with requests under way, and their successors.
 
-use crate::VhostUser;
-use crate::guest::Guest;
+use braid_doors::vhost::VhostUser;
+use braid_doors::vhost::guest::Guest;
 use braid_doors::{Answer, Client, Command, Disk, Rig, Shape};
 use braid_export::Export;
 use braid_vhost::{Limits, Server};

@@ -3,6 +3,7 @@
 
 use super::servers::FILE;
 use super::way::{Switched, Way};
+use crate::programs::{braid, installed, processor_seconds, tool};
 use crate::tables::Missing;
 use anyhow::{Context, bail};
 use std::io::{BufRead, BufReader, Read};
@@ -12,34 +13,6 @@ use std::time::Duration;
 
 /// How long a server may take to end.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Runs a program to its end and gives what it said.
-///
-/// # Errors
-/// When it cannot be started, or fails: with what it said.
-pub fn tool(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    let doing = || format!("running {program} {}", arguments.join(" "));
-    let output = Command::new(program).args(arguments).output().with_context(doing)?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("{}: {} {}", doing(), said.trim(), String::from_utf8_lossy(&output.stdout).trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
-/// The program that is measured: the one that was built beside this one.
-///
-/// # Errors
-/// When it was not.
-pub fn braid() -> Result<PathBuf, Missing> {
-    let beside = std::env::current_exe().ok().map(|own| own.with_file_name("braid"));
-    match beside {
-        Some(braid) if braid.exists() => Ok(braid),
-        _ => {
-            Err(Missing("no program braid beside this one: cargo build --release -p braid".into()))
-        }
-    }
-}
 
 /// Something that is mounted; gone when it is dropped.
 pub struct Mounted {
@@ -156,20 +129,8 @@ impl Mounted {
     /// When the server is gone.
     pub fn processor_seconds(&self) -> anyhow::Result<Option<f64>> {
         let Some(server) = &self.server else { return Ok(None) };
-        let path = format!("/proc/{}/stat", server.child.id());
-        let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("the server of {} has ended: {path}", self.name))?;
-        let ticks = ticks(&text).with_context(|| format!("reading {path}: {text}"))?;
-        Ok(Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+        processor_seconds(self.name, &server.child).map(Some)
     }
-}
-
-/// Ticks in user and kernel mode of /proc/PID/stat (proc_pid_stat(5)), threads that have ended included.
-fn ticks(stat: &str) -> Option<u64> {
-    // The name in parentheses may hold anything.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let mut next = || fields.next()?.parse::<u64>().ok();
-    Some(next()? + next()?)
 }
 
 impl Drop for Mounted {
@@ -234,24 +195,6 @@ pub fn missing(programs: &[&str]) -> Result<(), Missing> {
     if let Err(error) = fuse {
         return Err(Missing(format!("opening /dev/fuse: {error}")));
     }
-    for program in programs {
-        let mut asked = Command::new(program);
-        let asked = asked.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        if let Err(error) = asked.arg("--version").status() {
-            return Err(Missing(format!("{program}: {error}; scripts/setup-packages bench")));
-        }
-    }
+    installed(programs)?;
     braid().map(|_| ())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn processor_time_is_read_behind_a_name_with_anything_in_it() {
-        let stat = "12 (a) b) S 1 2 3 4 5 6 7 8 9 10 30 12 0 0 20";
-        assert_eq!(ticks(stat), Some(42));
-        assert_eq!(ticks("12 (a"), None);
-    }
 }

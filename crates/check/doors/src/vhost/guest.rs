@@ -8,7 +8,7 @@
 //!  2 MiB      data
 //! ```
 
-use braid_doors::{Answer, Client, Command, Failure, Properties};
+use crate::{Answer, Client, Command, Failure, Properties};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::collections::HashMap;
 use std::fs::File;

@@ -1,0 +1,126 @@
+//! A client of a door as a generator of requests: as many under way as there may be, at random places.
+
+use anyhow::{Context, bail};
+use braid_array::array::Array;
+use braid_device::{Device, OpenError, Target, TargetInfo};
+use braid_doors::nbd::Nbd;
+use braid_doors::nvme::Nvme;
+use braid_doors::vhost::VhostUser;
+use braid_doors::{Adapter, Answer, Client, Command};
+use braid_export::Export;
+use braid_load::measure::Until;
+use braid_shard::Shard;
+use braid_shard::mailbox::Remote;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The doors that have clients here, in the order of the table.
+pub const DOORS: [&dyn Adapter; 3] = [&Nbd, &VhostUser, &Nvme];
+
+/// Requests under way: what any client can have.
+pub const DEPTH: u32 = 32;
+/// The time that an answer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Requests of one kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// How tables name it.
+    pub name: &'static str,
+    /// Writes, not reads.
+    pub writes: bool,
+    /// Bytes of each.
+    pub block: u64,
+}
+
+/// An array under the name that clients of the doors ask for.
+struct Named(Arc<Array>);
+
+impl Target for Named {
+    fn info(&self) -> TargetInfo {
+        TargetInfo { name: "disk".to_owned(), ..self.0.info() }
+    }
+
+    fn open(&self, shard: &Shard) -> Result<Rc<dyn Device>, OpenError> {
+        self.0.open(shard)
+    }
+}
+
+/// See the module's documentation.
+pub struct AtDoor {
+    door: Arc<dyn Export>,
+    client: Box<dyn Client>,
+    size: u64,
+    places: fastrand::Rng,
+}
+
+impl AtDoor {
+    /// Opens a door to the array in `folder`, and connects to it.
+    ///
+    /// # Errors
+    /// When the door lets nobody in.
+    pub fn open(
+        adapter: &dyn Adapter,
+        folder: &Path,
+        shards: &[Remote],
+        array: &Arc<Array>,
+    ) -> anyhow::Result<AtDoor> {
+        let (protocol, socket) = (adapter.protocol(), folder.join(adapter.protocol()));
+        let door = adapter.start(&socket, shards, Arc::new(Named(Arc::clone(array))));
+        let connected = adapter.connect(&socket);
+        let mut client = connected
+            .with_context(|| format!("connecting to {protocol} at {}", socket.display()))?;
+        let size = client.properties().size;
+        Ok(AtDoor { door, client, size, places: fastrand::Rng::with_seed(1) })
+    }
+
+    /// Carries out requests of `load`, and gives how many.
+    ///
+    /// # Errors
+    /// When one fails.
+    pub fn slice(&mut self, load: Load, until: Until) -> anyhow::Result<u64> {
+        let begun = Instant::now();
+        let is_over = |requests: u64| match until {
+            Until::Nanos(nanos) => begun.elapsed() >= Duration::from_nanos(nanos),
+            Until::Requests(most) => requests >= most,
+        };
+        let (mut sent, mut answered) = (0, 0);
+        for tag in 0..DEPTH {
+            if !is_over(sent) {
+                self.send(tag, load);
+                sent += 1;
+            }
+        }
+        while answered < sent {
+            let tag = match self.client.answer(PATIENCE) {
+                Answer::Done(tag, Ok(_)) => tag,
+                other => bail!("{} at the door for {}: {other:?}", load.name, self.door.protocol()),
+            };
+            answered += 1;
+            if !is_over(sent) {
+                self.send(tag, load);
+                sent += 1;
+            }
+        }
+        Ok(answered)
+    }
+
+    fn send(&mut self, tag: u32, load: Load) {
+        let Load { writes, block, .. } = load;
+        let offset = self.places.u64(..self.size / block) * block;
+        let command = match writes {
+            true => Command::Write { offset, data: vec![tag as u8; block as usize], fua: false },
+            false => Command::Read { offset, length: block },
+        };
+        self.client.submit(tag, command);
+    }
+}
+
+impl Drop for AtDoor {
+    fn drop(&mut self) {
+        // Before the shards.
+        self.door.stop();
+    }
+}

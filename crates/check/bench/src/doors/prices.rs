@@ -1,0 +1,164 @@
+//! The price of a request at each door: the server's processor time, beside the generator in the process.
+//!
+//! The server's are all threads of this process but the one that is the client. In the process there is no client: its
+//! generator's own time is in its figure.
+
+use super::at_door::{AtDoor, DEPTH, DOORS, Load};
+use super::counted;
+use crate::tables::{Effort, Row, Table, demand};
+use anyhow::Context;
+use braid_device::spec::MemberSpec;
+use braid_layout::Level;
+use braid_load::measure::{Contender, Until};
+use braid_load::run::{fill, on_array};
+use braid_load::under_test::UnderTest;
+use braid_load::{Length, Machine, Options, Pattern, Report, Spread};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Instant;
+
+/// What is demanded of NVMe/TCP beside NBD: processor time of a small request at most, bytes per second at least.
+const MOST: f64 = 1.3;
+const LEAST: f64 = 0.9;
+/// Requests of at most so many bytes are small.
+const SMALL: u64 = 4 << 10;
+
+const LOADS: [Load; 4] = [
+    Load { name: "4K random read", writes: false, block: 4 << 10 },
+    Load { name: "4K random write", writes: true, block: 4 << 10 },
+    Load { name: "128K random read", writes: false, block: 128 << 10 },
+    Load { name: "128K random write", writes: true, block: 128 << 10 },
+];
+
+/// What a slice of one contender took.
+#[derive(Clone, Copy)]
+struct Cost {
+    /// Seconds of the server's processor time for each request.
+    processor: f64,
+    /// Bytes per second on the wall clock.
+    rate: f64,
+}
+
+/// An array that costs hardly anything itself.
+pub fn options(load: Load, member: u64, seconds: f64) -> Options {
+    let pattern = if load.writes { Pattern::RandWrite } else { Pattern::RandRead };
+    Options {
+        length: Length::Seconds(seconds),
+        depth: DEPTH,
+        ..Options::new(Level::Raid0, vec![MemberSpec::Ram(member); 2], pattern, load.block)
+    }
+}
+
+/// Measures it.
+pub fn table(effort: &Effort) -> anyhow::Result<Table> {
+    let rows = LOADS.iter().map(|load| row(effort, *load)).collect::<anyhow::Result<_>>()?;
+    Ok(Table {
+        title: "The price of a request at each door".to_owned(),
+        about: format!(
+            "RAID0 of two RAM members, depth {DEPTH}, one shard, one client on the machine's other core, over unix \
+             sockets. The price is the server's processor time for each request, the kernel's part of it included; of *in \
+             the process* that of the array with a generator on its shard. Clients are plain ones that allocate what they \
+             read; their time is not counted. Instructions are those of the server's shard outside of the kernel, counted \
+             by valgrind's callgrind. The FUSE view and ublk have no client here: there the kernel stands between."
+        ),
+        headings: vec![
+            "load",
+            "in the process, µs",
+            "NBD, µs",
+            "vhost-user-blk, µs",
+            "NVMe/TCP, µs",
+            "NBD, instructions",
+            "vhost-user-blk, instructions",
+            "NVMe/TCP, instructions",
+            "NVMe/TCP ÷ NBD, time",
+            "NVMe/TCP ÷ NBD, MB/s",
+        ],
+        rows,
+        plots: Vec::new(),
+    })
+}
+
+fn row(effort: &Effort, load: Load) -> anyhow::Result<Row> {
+    let options = options(load, 256 << 20, effort.seconds() * 2.0);
+    let under_test = UnderTest::start(&options)?;
+    fill(&options, &under_test)?;
+    let costs = costs(load, &options, &under_test)?;
+    let of = |nr: usize| costs.get(nr).into_iter().flatten();
+    let mut cells: Vec<String> = (0..costs.len())
+        .map(|nr| Spread::of(of(nr).map(|cost| cost.processor)).median * 1e6)
+        .map(|micros| format!("{micros:.2}"))
+        .collect();
+    for adapter in DOORS {
+        cells.push(counted::instructions(adapter.protocol(), load)?.to_string());
+    }
+    let nvme_by_nbd = |value: fn(&Cost) -> f64| {
+        Spread::of(of(3).zip(of(1)).map(|(nvme, nbd)| value(nvme) / value(nbd)))
+    };
+    let (time, rate) = (nvme_by_nbd(|cost| cost.processor), nvme_by_nbd(|cost| cost.rate));
+    let (time_is, rate_is) = (format!("{:.2}", time.median), format!("{:.2}", rate.median));
+    cells.extend(match load.block <= SMALL {
+        true => {
+            let met = if time.median <= MOST { "met" } else { "not met" };
+            [format!("{time_is}, ≤ {MOST} {met}"), rate_is]
+        }
+        false => [time_is, format!("{rate_is}, {}", demand(LEAST, Some(rate)))],
+    });
+    let report = Report {
+        load: options.describe(),
+        machine: Machine::here(),
+        rounds: options.rounds,
+        processor_time: true,
+        virtual_time: false,
+        ratios: Vec::new(),
+        absolutes: Vec::new(),
+        notes: under_test.notes(),
+    };
+    Ok(Row { load: load.name.to_owned(), cells, report })
+}
+
+/// By contender, in the process first, and round.
+fn costs(load: Load, options: &Options, under_test: &UnderTest) -> anyhow::Result<Vec<Vec<Cost>>> {
+    let folder = tempfile::tempdir().context("making a folder for sockets")?;
+    let (shards, array) = (under_test.remotes(), under_test.array());
+    let mut own = on_array("array", shards, &options.traffic(), under_test)?;
+    let mut doors = DOORS
+        .iter()
+        .map(|adapter| AtDoor::open(*adapter, folder.path(), shards, array))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let mut costs = vec![Vec::new(); 1 + doors.len()];
+    // The first round warms up; every other goes backwards.
+    for round in 0..=options.rounds {
+        let forward: Vec<usize> = (0..costs.len()).collect();
+        let order: Vec<usize> =
+            if round % 2 == 0 { forward } else { forward.into_iter().rev().collect() };
+        for nr in order {
+            let until = options.slice();
+            let cost = match nr.checked_sub(1).and_then(|door| doors.get_mut(door)) {
+                Some(door) => cost(load, || door.slice(load, until))?,
+                None => cost(load, || Ok(own.slice(until).context("running the array")?.requests))?,
+            };
+            if round > 0
+                && let Some(costs) = costs.get_mut(nr)
+            {
+                costs.push(cost);
+            }
+        }
+    }
+    Ok(costs)
+}
+
+fn cost(load: Load, slice: impl FnOnce() -> anyhow::Result<u64>) -> anyhow::Result<Cost> {
+    let (before, begun) = (others_seconds(), Instant::now());
+    let requests = slice()?.max(1) as f64;
+    let wall = begun.elapsed().as_secs_f64();
+    let processor = (others_seconds() - before) / requests;
+    Ok(Cost { processor, rate: requests * load.block as f64 / wall })
+}
+
+/// Processor time of all threads but this one.
+fn others_seconds() -> f64 {
+    let seconds = |clock| {
+        let now = clock_gettime(clock);
+        now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+    };
+    seconds(ClockId::ProcessCPUTime) - seconds(ClockId::ThreadCPUTime)
+}

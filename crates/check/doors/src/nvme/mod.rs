@@ -1,0 +1,204 @@
+//! The NVMe/TCP door, and a plain host of it.
+
+pub mod host;
+
+use crate::{Adapter, Answer, Client, Command, Failure, Properties};
+use braid_device::Target;
+use braid_export::{Export, Listening};
+use braid_nvme::protocol::{Command as Raw, Sgl, Status, io};
+use braid_nvme::{Address, Limits, Server};
+use braid_shard::mailbox::Remote;
+use host::{Host, Silence, Wishes};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Clients that the suite wants to be served at a time.
+const CLIENTS_MAX: usize = 300;
+/// Bytes of data that go with a command.
+const IN_CAPSULE: usize = 8192;
+
+/// See the module's documentation.
+pub struct Nvme;
+
+/// The limits that the suite wants.
+#[must_use]
+pub fn limits() -> Limits {
+    Limits { controllers: CLIENTS_MAX, ..Limits::default() }
+}
+
+/// A server of one target.
+///
+/// # Panics
+/// When it does not start.
+pub fn start(limits: &Limits, socket: &Path, shards: &[Remote], target: Arc<dyn Target>) -> Server {
+    let address = Address::Unix(socket.to_path_buf());
+    Server::start(limits, shards, &[address], vec![target]).expect("an NVMe server")
+}
+
+/// The name of the subsystem of the rig's disk: what follows from its name.
+#[must_use]
+pub fn subsystem() -> String {
+    "nqn.2014-08.org.nvmexpress:uuid:36481f6a-9b75-5a1e-8722-d8a0626f1f7c".to_owned()
+}
+
+impl Adapter for Nvme {
+    fn protocol(&self) -> &'static str {
+        "nvme"
+    }
+
+    fn start(&self, socket: &Path, shards: &[Remote], target: Arc<dyn Target>) -> Arc<dyn Export> {
+        Arc::new(start(&limits(), socket, shards, target))
+    }
+
+    fn adopt(
+        &self,
+        sockets: Vec<Listening>,
+        shards: &[Remote],
+        target: Arc<dyn Target>,
+    ) -> Arc<dyn Export> {
+        let server = Server::adopt(&limits(), shards, sockets, vec![target]);
+        Arc::new(server.expect("an NVMe server"))
+    }
+
+    fn connect(&self, socket: &Path) -> Option<Box<dyn Client>> {
+        let host = Host::connect(socket, &subsystem(), Wishes::default())?;
+        Some(Box::new(Plain::new(host)))
+    }
+
+    fn garbage(&self) -> Vec<Vec<u8>> {
+        let initialize = |at: usize, byte: u8| {
+            let mut pdu = vec![0; 128];
+            (pdu[2], pdu[4]) = (128, 128);
+            pdu[at] = byte;
+            pdu
+        };
+        vec![
+            vec![0xff; 64],
+            b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+            vec![0; 4096],
+            // A version that there is not, an alignment, a length, and a command before all.
+            initialize(8, 1),
+            initialize(10, 32),
+            initialize(4, 127),
+            initialize(0, 4),
+            // As it should be, and then a PDU that is larger than any.
+            [initialize(0, 0), vec![4, 0, 72, 72, 0xff, 0xff, 0xff, 0xff], vec![0; 64]].concat(),
+        ]
+    }
+
+    fn tells_refusals(&self) -> bool {
+        true
+    }
+}
+
+/// A client of the suite.
+struct Plain {
+    host: Host,
+    block: u64,
+    /// By command its tag.
+    asked: HashMap<u16, u32>,
+    /// Requests that cannot be said in blocks are refused here.
+    refused: Vec<u32>,
+}
+
+impl Plain {
+    fn new(mut host: Host) -> Plain {
+        let (status, page) = host.admin.identify(0, 1).unwrap();
+        assert_eq!(status, Status::SUCCESS);
+        Plain { host, block: 1 << page[130], asked: HashMap::new(), refused: Vec::new() }
+    }
+
+    fn with_blocks(&self, opcode: u8, id: u16, offset: u64, length: u64) -> Raw {
+        let last = (length / self.block).saturating_sub(1) as u32;
+        Raw::of(opcode, id, 1)
+            .with(40, &(offset / self.block).to_le_bytes())
+            .with(48, &last.to_le_bytes())
+    }
+}
+
+impl Client for Plain {
+    fn properties(&mut self) -> Properties {
+        let (_, namespace) = self.host.admin.identify(0, 1).unwrap();
+        let (_, controller) = self.host.admin.identify(1, 0).unwrap();
+        let blocks = u64::from_le_bytes(namespace[..8].try_into().unwrap());
+        let commands = u16::from_le_bytes([controller[520], controller[521]]);
+        Properties {
+            size: blocks << namespace[130],
+            block: 1 << namespace[130],
+            largest: 4096 << controller[77],
+            read_only: namespace[99] & 1 != 0,
+            discards: commands & 1 << 2 != 0,
+            zeroes: commands & 1 << 3 != 0,
+        }
+    }
+
+    fn submit(&mut self, tag: u32, command: Command) {
+        let id = self.host.io.id();
+        let (offset, length) = match &command {
+            Command::Read { offset, length }
+            | Command::Discard { offset, length }
+            | Command::Zero { offset, length } => (*offset, *length),
+            Command::Write { offset, data, .. } => (*offset, data.len() as u64),
+            Command::Flush => (0, 0),
+        };
+        // A number of blocks says nothing else.
+        if !offset.is_multiple_of(self.block) || !length.is_multiple_of(self.block) {
+            return self.refused.push(tag);
+        }
+        self.asked.insert(id, tag);
+        let (raw, data) = match command {
+            Command::Read { .. } => {
+                let raw = self.with_blocks(io::READ, id, offset, length);
+                (raw.with_data(Sgl::Transport(length as u32)), Vec::new())
+            }
+            Command::Write { data, fua, .. } => {
+                let raw = self.with_blocks(io::WRITE, id, offset, length);
+                let fua = if fua { 1u8 << 6 } else { 0 };
+                (raw.with(51, &[fua]), data)
+            }
+            Command::Flush => (Raw::of(io::FLUSH, id, 1), Vec::new()),
+            Command::Zero { .. } => {
+                (self.with_blocks(io::WRITE_ZEROES, id, offset, length), Vec::new())
+            }
+            Command::Discard { .. } => {
+                let blocks = (length / self.block) as u32;
+                let start = offset / self.block;
+                let range = [&[0; 4][..], &blocks.to_le_bytes(), &start.to_le_bytes()].concat();
+                (Raw::of(io::DATASET_MANAGEMENT, id, 1).with(44, &[4]), range)
+            }
+        };
+        match data.len() {
+            0 => self.host.io.send(&raw, &[]),
+            length if length <= IN_CAPSULE => {
+                let raw = raw.with_data(Sgl::InCapsule(0, length as u32));
+                self.host.io.send(&raw, &data);
+            }
+            length => {
+                self.host.io.data.insert(id, data);
+                let raw = raw.with_data(Sgl::Transport(length as u32));
+                self.host.io.send(&raw, &[]);
+            }
+        }
+    }
+
+    fn answer(&mut self, within: Duration) -> Answer {
+        if let Some(tag) = self.refused.pop() {
+            return Answer::Done(tag, Err(Failure::Refused));
+        }
+        let completion = match self.host.io.completion(within) {
+            Ok(completion) => completion,
+            Err(Silence::Nothing) => return Answer::Nothing,
+            Err(Silence::Disconnected) => return Answer::Disconnected,
+        };
+        let tag = self.asked.remove(&completion.command).expect("an answer to what was asked");
+        let data = self.host.io.come.remove(&completion.command).unwrap_or_default();
+        let result = match completion.status {
+            Status::SUCCESS => Ok(data),
+            Status::UNRECOVERED_READ | Status::WRITE_FAULT => Err(Failure::Io),
+            _ => Err(Failure::Refused),
+        };
+        Answer::Done(tag, result)
+    }
+}
