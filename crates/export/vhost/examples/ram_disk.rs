@@ -1,4 +1,4 @@
-//! Serves a RAM disk: `cargo run --release -p braid-vhost --example serve_ram -- /tmp/ram.sock 256 1`
+//! Serves a RAM disk: `cargo run --release -p braid-vhost --example ram_disk -- /tmp/ram.sock 256 1`
 //! (socket, MiB, shards). It ends when its standard input does.
 
 use std::io::Read;
