@@ -9,7 +9,7 @@ use crate::tables::{Effort, Row, Table, demand};
 use anyhow::Context;
 use braid_device::spec::MemberSpec;
 use braid_layout::Level;
-use braid_load::measure::{Contender, Until};
+use braid_load::measure::Contender;
 use braid_load::run::{fill, on_array};
 use braid_load::under_test::UnderTest;
 use braid_load::{Length, Machine, Options, Pattern, Report, Spread};

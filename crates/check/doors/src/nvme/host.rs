@@ -9,18 +9,24 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+/// The time that an answer may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// The name of the host.
 pub const HOST_NQN: &str = "nqn.2026-01.org.example:host";
 const RESPONSE: u8 = 0x05;
 const CONTROLLER_DATA: u8 = 0x07;
 const READY: u8 = 0x09;
+/// The type of the PDU with which a controller ends a connection.
 pub const TERMINATED: u8 = 0x03;
 
 /// The wishes of a host for its connections.
 #[derive(Clone, Copy)]
 pub struct Wishes {
+    /// Headers with a CRC32C.
     pub header_digest: bool,
+    /// Data with a CRC32C.
     pub data_digest: bool,
+    /// Data begins at multiples of so many words of four bytes, less one.
     pub alignment: u8,
     /// It does not want to know the heads of queues.
     pub without_flow: bool,
@@ -37,22 +43,30 @@ impl Default for Wishes {
 
 /// A PDU.
 pub struct Pdu {
+    /// Its type.
     pub kind: u8,
+    /// Its flags.
     pub flags: u8,
+    /// Its header, the common part included.
     pub header: Vec<u8>,
+    /// Its data.
     pub data: Vec<u8>,
 }
 
 /// Why there is no PDU.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Silence {
+    /// Nothing came in time.
     Nothing,
+    /// The server has ended the connection.
     Disconnected,
 }
 
 /// A connection.
 pub struct Link {
+    /// Its socket.
     pub socket: UnixStream,
+    /// As it was initialised.
     pub wishes: Wishes,
     /// Data that the server may ask for, by command.
     pub data: HashMap<u16, Vec<u8>>,
@@ -289,8 +303,11 @@ pub fn names(subsystem: &str) -> ConnectData {
 
 /// A controller that is enabled, with one I/O queue.
 pub struct Host {
+    /// The admin queue.
     pub admin: Link,
+    /// The I/O queue.
     pub io: Link,
+    /// The names that both connected with.
     pub names: ConnectData,
 }
 
