@@ -2,13 +2,16 @@
 
 use anyhow::{Context, bail};
 use braid_array::array::Array;
+use braid_device::spec::MemberSpec;
 use braid_device::{Device, OpenError, Target, TargetInfo};
 use braid_doors::nbd::Nbd;
 use braid_doors::nvme::Nvme;
 use braid_doors::vhost::VhostUser;
 use braid_doors::{Adapter, Answer, Client, Command};
 use braid_export::Export;
+use braid_layout::Level;
 use braid_load::measure::Until;
+use braid_load::{Length, Options, Pattern};
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use std::path::Path;
@@ -33,6 +36,18 @@ pub struct Load {
     pub writes: bool,
     /// Bytes of each.
     pub block: u64,
+}
+
+impl Load {
+    /// The same requests of an array that costs hardly anything itself: of two RAM members of so many bytes.
+    pub fn on_an_array(self, member: u64, seconds: f64) -> Options {
+        let pattern = if self.writes { Pattern::RandWrite } else { Pattern::RandRead };
+        Options {
+            length: Length::Seconds(seconds),
+            depth: DEPTH,
+            ..Options::new(Level::Raid0, vec![MemberSpec::Ram(member); 2], pattern, self.block)
+        }
+    }
 }
 
 /// An array under the name that clients of the doors ask for.

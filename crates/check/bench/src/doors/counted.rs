@@ -4,7 +4,6 @@
 //! server's shard carries out counts: callgrind keeps threads apart, and the first is the client's.
 
 use super::at_door::{AtDoor, DOORS, Load};
-use super::prices::options;
 use crate::instructions::sum;
 use anyhow::{Context, bail};
 use braid_load::measure::Until;
@@ -77,7 +76,7 @@ pub fn requests(protocol: &str, block: u64, writes: bool, count: u64) -> anyhow:
         bail!("{protocol:?}: give nbd, vhost-user or nvme");
     };
     let load = Load { name: "counted requests", writes, block };
-    let under_test = UnderTest::start(&options(load, MEMBER, 1.0))?;
+    let under_test = UnderTest::start(&load.on_an_array(MEMBER, 1.0))?;
     let folder = tempfile::tempdir().context("making a folder for a socket")?;
     let (shards, array) = (under_test.remotes(), under_test.array());
     let mut door = AtDoor::open(*adapter, folder.path(), shards, array)?;

@@ -7,18 +7,18 @@ use super::at_door::{AtDoor, DEPTH, DOORS, Load};
 use super::counted;
 use crate::tables::{Effort, Row, Table, demand};
 use anyhow::Context;
-use braid_device::spec::MemberSpec;
-use braid_layout::Level;
 use braid_load::measure::Contender;
 use braid_load::run::{fill, on_array};
 use braid_load::under_test::UnderTest;
-use braid_load::{Length, Machine, Options, Pattern, Report, Spread};
+use braid_load::{Machine, Options, Report, Spread};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Instant;
 
 /// What is demanded of NVMe/TCP beside NBD: processor time of a small request at most, bytes per second at least.
 const MOST: f64 = 1.3;
 const LEAST: f64 = 0.9;
+/// Bytes of a member.
+const MEMBER: u64 = 256 << 20;
 /// Requests of at most so many bytes are small.
 const SMALL: u64 = 4 << 10;
 
@@ -36,16 +36,6 @@ struct Cost {
     processor: f64,
     /// Bytes per second on the wall clock.
     rate: f64,
-}
-
-/// An array that costs hardly anything itself.
-pub fn options(load: Load, member: u64, seconds: f64) -> Options {
-    let pattern = if load.writes { Pattern::RandWrite } else { Pattern::RandRead };
-    Options {
-        length: Length::Seconds(seconds),
-        depth: DEPTH,
-        ..Options::new(Level::Raid0, vec![MemberSpec::Ram(member); 2], pattern, load.block)
-    }
 }
 
 /// Measures it.
@@ -78,7 +68,7 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
 }
 
 fn row(effort: &Effort, load: Load) -> anyhow::Result<Row> {
-    let options = options(load, 256 << 20, effort.seconds() * 2.0);
+    let options = load.on_an_array(MEMBER, effort.seconds() * 2.0);
     let under_test = UnderTest::start(&options)?;
     fill(&options, &under_test)?;
     let costs = costs(load, &options, &under_test)?;
