@@ -2,7 +2,7 @@
 
 use braid_load::{Contender, LoadError, RawLoad, Slice, Until};
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where fio starts in each file: the superblocks of the array's members stand before.
@@ -10,6 +10,8 @@ const START: u64 = 32 << 20;
 
 /// fio on the members of an array, or on an export.
 pub struct Fio {
+    /// The program that runs it, and its arguments up to fio's.
+    runner: Vec<String>,
     /// Its arguments that say on what, and by which engine.
     place: Vec<String>,
     load: RawLoad,
@@ -28,17 +30,20 @@ impl Fio {
             // Of each file.
             format!("--filesize={size}"),
         ];
-        Fio { place, load }
+        Fio { runner: Vec::new(), place, load }
     }
 
-    /// On an NBD export, whose first `size` bytes it uses, with the requests of `load`.
-    pub fn over_nbd(uri: &str, size: u64, load: RawLoad) -> Fio {
-        let place = vec![
-            "--ioengine=nbd".to_owned(),
-            format!("--uri={}", uri.replace(':', "\\:")),
-            format!("--size={size}"),
-        ];
-        Fio { place, load }
+    /// On an NBD export, whose first `size` bytes it uses, with the requests of `load`. With TLS the authority's certificate is
+    /// in `.pki/libnbd` of `home`: libnbd looks there for any user but root, so that it runs as nobody.
+    pub fn over_nbd(uri: &str, home: Option<&Path>, size: u64, load: RawLoad) -> Fio {
+        let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env"];
+        let runner = home.map_or_else(Vec::new, |home| {
+            let home = format!("HOME={}", home.display());
+            nobody.iter().map(|word| (*word).to_owned()).chain([home]).collect()
+        });
+        let place =
+            vec!["--ioengine=nbd".to_owned(), format!("--uri={uri}"), format!("--size={size}")];
+        Fio { runner, place, load }
     }
 
     fn arguments(&self, until: Until) -> Vec<String> {
@@ -75,9 +80,12 @@ impl Fio {
 
     /// Runs it, and gives what it says.
     fn run(&self, until: Until) -> Result<String, LoadError> {
-        let output = Command::new("fio").args(self.arguments(until)).output().map_err(|error| {
-            failed(format!("{error}; install fio, or leave the files table out"))
-        })?;
+        let mut words = self.runner.iter().map(String::as_str).chain(["fio"]);
+        let mut command = Command::new(words.next().unwrap_or("fio"));
+        command.args(words).args(self.arguments(until));
+        let output = command
+            .output()
+            .map_err(|error| failed(format!("{error}; install fio, or leave this table out")))?;
         let text = String::from_utf8_lossy(&output.stdout);
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);

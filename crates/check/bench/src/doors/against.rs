@@ -101,14 +101,15 @@ fn row(effort: &Effort, line: &Line, certificates: &Path) -> anyhow::Result<Row>
         .iter()
         .map(|which| Served::start(*which, line.tls.then_some(certificates)))
         .collect::<anyhow::Result<Vec<_>>>()?;
+    let home = line.tls.then_some(certificates);
     for server in &servers {
         // Memory that nobody has written to costs something else.
         let filling =
             RawLoad { block: 1 << 20, depth: 8, reads: 0, random: false, ..line.requests() };
-        let mut filler = Fio::over_nbd(&server.uri, SIZE, filling);
+        let mut filler = Fio::over_nbd(&server.uri, home, SIZE, filling);
         filler.slice(Until::Requests(SIZE >> 20)).context("filling a disk")?;
     }
-    let costs = costs(effort, line, &servers)?;
+    let costs = costs(effort, line, home, &servers)?;
     let of = |nr: usize| costs.get(nr).into_iter().flatten();
     let ratio = |nr: usize, value: fn(&Cost) -> f64| {
         Spread::of(of(0).zip(of(nr)).map(|(own, other)| value(own) / value(other)))
@@ -142,7 +143,12 @@ fn row(effort: &Effort, line: &Line, certificates: &Path) -> anyhow::Result<Row>
 }
 
 /// By server and round.
-fn costs(effort: &Effort, line: &Line, servers: &[Served]) -> anyhow::Result<Vec<Vec<Cost>>> {
+fn costs(
+    effort: &Effort,
+    line: &Line,
+    home: Option<&Path>,
+    servers: &[Served],
+) -> anyhow::Result<Vec<Vec<Cost>>> {
     let until = Until::Nanos(if effort.quick { 300_000_000 } else { 1_500_000_000 });
     let mut costs = vec![Vec::new(); servers.len()];
     // The first round warms up; every other goes backwards.
@@ -152,7 +158,7 @@ fn costs(effort: &Effort, line: &Line, servers: &[Served]) -> anyhow::Result<Vec
             order.reverse();
         }
         for (server, costs) in order {
-            let mut fio = Fio::over_nbd(&server.uri, SIZE, line.requests());
+            let mut fio = Fio::over_nbd(&server.uri, home, SIZE, line.requests());
             let before = server.processor_seconds()?;
             let slice = fio.slice(until)?;
             let processor = (server.processor_seconds()? - before) / slice.bytes as f64;

@@ -81,9 +81,7 @@ impl Served {
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
         let child = command.spawn().with_context(|| format!("starting {}", which.name()))?;
         let uri = match (&place, certificates) {
-            (Place::Tcp(port), Some(folder)) => {
-                format!("nbds://127.0.0.1:{port}/ram?tls-certificates={}", folder.display())
-            }
+            (Place::Tcp(port), Some(_)) => format!("nbds://127.0.0.1:{port}/ram"),
             (Place::Tcp(port), None) => format!("nbd://127.0.0.1:{port}/ram"),
             (Place::Unix(path), _) => format!("nbd+unix:///ram?socket={}", path.display()),
         };
@@ -190,7 +188,7 @@ fn of_qemu(place: &Place, certificates: Option<&Path>, disk: &Path) -> Command {
     qemu
 }
 
-/// Certificates of an authority and a server, made with certtool in `folder`.
+/// Certificates of an authority and a server, made with certtool in `folder`, and the authority's for clients whose home that is.
 ///
 /// # Errors
 /// When that cannot be run.
@@ -211,5 +209,11 @@ pub fn certificates(folder: &Path) -> anyhow::Result<()> {
     let authority = ["--load-ca-certificate", &ca, "--load-ca-privkey", &ca_key];
     let server = ["--load-privkey", &key, "--template", &info, "--outfile", &certificate];
     tool("certtool", &[&["--generate-certificate"][..], &authority, &server].concat())?;
+    let of_clients = folder.join(".pki/libnbd");
+    std::fs::create_dir_all(&of_clients).context("making a folder for clients")?;
+    std::fs::copy(&ca, of_clients.join("ca-cert.pem")).context("copying a certificate")?;
+    // They are not root.
+    let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder, all).context("letting clients in")?;
     Ok(())
 }

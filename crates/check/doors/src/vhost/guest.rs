@@ -56,6 +56,8 @@ struct UnderWay {
     status: usize,
     /// A flush is to follow.
     fua: bool,
+    /// Where its data is, and the bytes of it.
+    data: (usize, usize),
 }
 
 struct Queue {
@@ -93,7 +95,6 @@ pub struct Guest {
     queues: Vec<Queue>,
     /// Requests so far: they go to the queues in turn.
     turn: usize,
-    data: usize,
     inflight: Option<(VhostUserInflight, File)>,
 }
 
@@ -116,7 +117,6 @@ impl Guest {
             without,
             queues: (0..QUEUES).map(Queue::new).collect(),
             turn: 0,
-            data: DATA,
             inflight: None,
         };
         guest.begin(socket).then_some(guest)
@@ -295,13 +295,18 @@ impl Guest {
     }
 
     /// Room for so many bytes of data.
-    fn room(&mut self, bytes: u64) -> usize {
-        if self.queues.iter().all(|queue| queue.under_way.is_empty()) {
-            self.data = DATA;
+    fn room(&self, bytes: u64) -> usize {
+        let under_way = self.queues.iter().flat_map(|queue| queue.under_way.values());
+        let mut taken: Vec<(usize, usize)> = under_way.map(|request| request.data).collect();
+        taken.sort_unstable();
+        let mut at = DATA;
+        for (place, length) in taken {
+            if at + bytes as usize <= place {
+                break;
+            }
+            at = at.max((place + length).next_multiple_of(512));
         }
-        let at = self.data;
-        self.data += (bytes as usize).next_multiple_of(512);
-        assert!(self.data <= BYTES, "the guest's memory is full");
+        assert!(at + bytes as usize <= BYTES, "the guest's memory is full");
         at
     }
 
@@ -336,7 +341,8 @@ impl Guest {
             self.describe(ring + usize::from(head) * 16, head, &places);
         }
         let read = (read > 0).then_some((place, read as usize));
-        let request = UnderWay { tag, read, status: slot + 16, fua };
+        let data = (place, length as usize);
+        let request = UnderWay { tag, read, status: slot + 16, fua, data };
         self.queues[nr].under_way.insert(head, request);
         self.publish(nr, head);
     }
