@@ -92,7 +92,12 @@ impl Run {
             return self.the_next_start_is_without(journal, true);
         }
         self.drain()?;
-        if !self.is_read_only()? {
+        let read_only = self.is_read_only()?;
+        if self.has_lost_it_running()? && !read_only {
+            let text = "its journal has failed, and it is not read-only".to_string();
+            return self.fail(CHECKER, text);
+        }
+        if !read_only {
             // Nobody has met the fault, or it has done no harm.
             self.its_device_is_sound(journal)?;
             self.promises.journal_fails = false;
