@@ -221,6 +221,11 @@ impl Run {
         if self.chances.journal.chance(50) {
             journal.replace(&self.world.rng);
         }
+        if !self.is_read_only()? {
+            // What is written without one is in caches when it comes.
+            self.quiet_round()?;
+            self.drain()?;
+        }
         self.world.trace(|| format!("add {name} as the journal"));
         let opener = SimOpener::of(&self.world, journal.kind.index);
         let control = self.top_control()?;
@@ -240,6 +245,15 @@ impl Run {
             return self.fail(CHECKER, text);
         }
         self.promises.journal_fails = false;
+        if self.chances.journal.chance(40) {
+            self.next_life(true)?;
+            self.wait_for_jobs()?;
+            let status = self.scrub_top(false)?;
+            if status.mismatch_cnt != 0 && !self.promises.forced {
+                let text = format!("a check counts {} sectors that differ", status.mismatch_cnt);
+                return self.fail("check_finds_nothing", text);
+            }
+        }
         self.quiet_round()?;
         self.drain()?;
         self.wait_for_jobs()?;
