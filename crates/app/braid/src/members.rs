@@ -39,7 +39,7 @@ enum Source {
     Remote(ExportUri, Part),
 }
 
-/// What an export of another server is to be.
+/// The use that is to be made of another server's export.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Member,

@@ -45,7 +45,7 @@ impl Source {
         Ok(Source::File(file))
     }
 
-    /// What `member` is, with a shard for what has no path.
+    /// The source of `member`, which `home` opens where it has no path.
     ///
     /// # Errors
     /// When it is not there or does not answer.

@@ -13,7 +13,7 @@ use std::process::Command;
 
 /// Bytes of a member: the count does not depend on it.
 const MEMBER: u64 = 64 << 20;
-/// What valgrind 3.19 knows; newer instructions would be refused.
+/// valgrind 3.19 refuses newer instructions.
 const SIMD: &str = "avx2";
 
 /// One line of the table.

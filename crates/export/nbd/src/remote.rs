@@ -68,7 +68,7 @@ pub(crate) fn offer_of(
     Ok(offer)
 }
 
-/// What the user should know of a server with this offer.
+/// Notes for the user of a server with this offer.
 pub(crate) fn notes_on(name: &str, offer: &ServerOffer) -> Vec<String> {
     let features = offer.export.features;
     if features.flush || features.read_only {

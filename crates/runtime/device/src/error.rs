@@ -48,7 +48,7 @@ impl IoError {
             libc::EINVAL => IoErrorKind::Invalid,
             libc::EOPNOTSUPP | libc::ENOSYS => IoErrorKind::Unsupported,
             libc::ENOSPC | libc::EDQUOT => IoErrorKind::NoSpace,
-            // What Linux makes of a reservation conflict (`BLK_STS_NEXUS`, later `BLK_STS_RESV_CONFLICT`).
+            // Linux makes this of a reservation conflict (`BLK_STS_NEXUS`, later `BLK_STS_RESV_CONFLICT`).
             libc::EBADE => IoErrorKind::Reserved,
             libc::EROFS | libc::EPERM | libc::EACCES => IoErrorKind::Refused,
             _ => IoErrorKind::Medium,

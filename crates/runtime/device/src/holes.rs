@@ -1,4 +1,4 @@
-//! What a device knows of parts of it that hold nothing.
+//! Holes: parts of a device that are known to hold nothing.
 
 use std::future::{Future, ready};
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::pin::Pin;
 /// The holes of a range of bytes: parts that read as zeroes and take no space below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holes {
-    /// What `ranges` says holds for the bytes below this; nothing is known of those from it on.
+    /// `ranges` tells of the bytes below this; nothing is known of those from it on.
     pub until: u64,
     /// In order, none touching another, all below `until`.
     pub ranges: Vec<Range<u64>>,

@@ -8,7 +8,7 @@
 
 use std::pin::Pin;
 
-/// What is to be done at a disk. Keys are not 0.
+/// An order to a disk. Keys are not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// This host registers with `key`, in place of the one that it has.

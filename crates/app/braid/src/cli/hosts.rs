@@ -20,7 +20,7 @@ pub struct Hosts {
     pub reservations: Reservations,
 }
 
-/// Whether disks are reserved.
+/// Reservations of disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Reservations {
     /// Those that can be, of arrays with a heartbeat.

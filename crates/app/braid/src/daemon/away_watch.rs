@@ -115,7 +115,7 @@ impl Running {
             }
             Err(error) => {
                 away.pace.missed(Instant::now());
-                // What is not there, or still has requests, is tried again without a word each time.
+                // One that is not there, or still has requests, is tried again without a word each time.
                 if let Some(error @ ControlError::CannotReAdd { .. }) = error.downcast_ref() {
                     away.refused = Some(nr);
                     output::note(format!(

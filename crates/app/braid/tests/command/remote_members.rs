@@ -126,7 +126,7 @@ fn a_member_whose_server_dies_is_lost_and_comes_back_with_what_it_missed() {
     assert!(copied < 4 << 20, "{copied} bytes were copied for 1 MiB that was written");
     assert_eq!(state_of(&place, "far", &uris[1]), "active sync");
     assert_checked(&place, "far");
-    // What it holds is right: without another one it is needed.
+    // Its content is right: without another one it is needed.
     far[0].kill();
     assert!(place.copy_out("far")[..16 << 20] == expected[..]);
     far[0].start();

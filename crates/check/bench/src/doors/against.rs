@@ -8,7 +8,7 @@ use anyhow::Context;
 use braid_load::{Contender, Machine, RawLoad, Report, Spread, Until, megabytes};
 use std::path::Path;
 
-/// What is demanded: throughput at least, processor time at most.
+/// The demands: throughput at least, processor time at most.
 const LEAST: f64 = 1.2;
 const MOST: f64 = 0.6;
 /// Rounds that medians are of.
@@ -51,7 +51,7 @@ const LINES: [Line; 8] = [
     line("TLS: 1M write", 1 << 20, 0, true),
 ];
 
-/// What a slice took.
+/// The cost of a slice.
 #[derive(Clone, Copy)]
 struct Cost {
     /// Bytes per second.

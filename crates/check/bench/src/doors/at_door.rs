@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Requests of one kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// How tables name it.
+    /// Its name in tables.
     pub name: &'static str,
     /// Writes, not reads.
     pub writes: bool,

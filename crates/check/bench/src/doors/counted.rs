@@ -39,7 +39,7 @@ fn count(protocol: &str, load: Load, requests: u64) -> anyhow::Result<u64> {
         .arg(program)
         .args(["door", protocol, &load.block.to_string(), &requests.to_string()])
         .args(load.writes.then_some("--write"))
-        // What valgrind 3.19 knows; newer instructions would be refused.
+        // valgrind 3.19 refuses newer instructions.
         .env("BRAID_SIMD", "avx2")
         .output()
         .context("running valgrind; install it, or leave the table of doors out")?;

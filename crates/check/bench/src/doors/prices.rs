@@ -14,7 +14,7 @@ use braid_load::{Machine, Options, Report, Spread};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Instant;
 
-/// What is demanded of NVMe/TCP beside NBD: processor time of a small request at most, bytes per second at least.
+/// The demands on NVMe/TCP beside NBD: processor time of a small request at most, bytes per second at least.
 const MOST: f64 = 1.3;
 const LEAST: f64 = 0.9;
 /// Bytes of a member.
@@ -29,7 +29,7 @@ const LOADS: [Load; 4] = [
     Load { name: "128K random write", writes: true, block: 128 << 10 },
 ];
 
-/// What a slice of one contender took.
+/// The cost of one contender's slice.
 #[derive(Clone, Copy)]
 struct Cost {
     /// Seconds of the server's processor time for each request.

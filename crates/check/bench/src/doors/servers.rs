@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes of the disk.
 pub const SIZE: u64 = 1 << 30;
-/// How long a server may take to begin or to end.
+/// The time that a server may take to begin or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The servers.
@@ -25,7 +25,7 @@ pub enum Which {
 }
 
 impl Which {
-    /// How tables name it.
+    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Which::Braid => "braid",

@@ -243,7 +243,7 @@ impl Life {
         })
     }
 
-    /// What was to be done meanwhile is done, by the same commands again where the kill came before.
+    /// The change that was asked for meanwhile is made, by the same commands again where the kill came before.
     fn ends_as_it_should(&self) -> Result<()> {
         let Some(level) = self.victim.becomes else { return Ok(()) };
         for words in self.victim.meanwhile {

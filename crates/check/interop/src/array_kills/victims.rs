@@ -6,7 +6,7 @@ pub(super) const MEMBERS: usize = 4;
 /// An array that is killed.
 #[derive(Clone, Debug)]
 pub struct Victim {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
     /// The words of `create`, without members.
     pub(super) words: &'static str,
@@ -29,7 +29,7 @@ pub struct Victim {
     pub(super) closed: Closed,
 }
 
-/// How far a policy closes the write hole.
+/// The extent to which a policy closes the write hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Closed {
     No,

@@ -1,4 +1,4 @@
-//! What needs a newer kernel's drivers: Linux 6.12 under QEMU.
+//! Tests that need a newer kernel's drivers: Linux 6.12 under QEMU.
 //!
 //! One program for all of them: a guest has one processor, and tests of several files run side by side.
 

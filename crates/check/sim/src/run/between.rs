@@ -109,7 +109,7 @@ impl Run {
         self.metadata_is_there_again();
         self.learn_from_images();
         self.some_are_there_again();
-        // What a flush is for does not come to a member that is away, and without the journal nobody can record that it is.
+        // A member that is away does not get what is flushed, and without the journal nobody can record that it is away.
         if self.rng.percent(15)
             && !self.promises.journal_fails
             && let Some(member) = self.some_working()
@@ -117,7 +117,7 @@ impl Run {
         {
             self.is_not_found(&member);
         }
-        // What a start without the journal says is looked at by itself.
+        // The message of a start without the journal is looked at by itself.
         if !self.promises.journal_fails {
             self.metadata_is_damaged();
         }

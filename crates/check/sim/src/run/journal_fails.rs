@@ -222,7 +222,7 @@ impl Run {
             journal.replace(&self.world.rng);
         }
         if !self.is_read_only()? {
-            // What is written without one is in caches when it comes.
+            // Whatever was written without one is in caches when it comes.
             self.quiet_round()?;
             self.drain()?;
         }

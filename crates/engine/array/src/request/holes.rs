@@ -139,7 +139,7 @@ fn of_piece(view: &View, piece: &Piece, of_members: &[Option<Holes>]) -> Vec<Ran
     let mut common: Option<Vec<Range<u64>>> = None;
     for (slot, at) in &piece.places {
         let Some(member) = of_members.get(*slot).and_then(Option::as_ref) else {
-            // What it held is had from the others, if there are others.
+            // The others have what it held, if there are others.
             if view.level().has_redundancy() {
                 continue;
             }

@@ -159,7 +159,7 @@ fn authorities(folder: &Path) -> Result<RootCertStore, CertificatesError> {
     Ok(roots)
 }
 
-/// What they have revoked, where that is said.
+/// Certificates that they have revoked, where that is said.
 fn revocations(
     folder: &Path,
 ) -> Result<Option<Vec<CertificateRevocationListDer<'static>>>, CertificatesError> {

@@ -46,7 +46,7 @@ enum Work {
     },
 }
 
-/// What came of it, with what was read.
+/// The outcome, with what was read.
 type Done = Result<Vec<u8>, IoError>;
 
 impl Forward {

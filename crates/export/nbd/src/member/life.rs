@@ -1,4 +1,4 @@
-//! What all handles on a member have in common, on whatever shards, and the devices that they share.
+//! The state that all handles on a member share, on whatever shards, and their devices.
 //!
 //! Invariant: a shard has one device for a life, and so one connection.
 

@@ -1,6 +1,6 @@
 //! An export of another server as a member of an array: one life, from when it was reached until a connection is lost.
 //!
-//! What an array acknowledges after a flush must be on the server's disk, so a flush has to cover the writes of all shards.
+//! Whatever an array acknowledges after a flush must be on the server's disk, so a flush has to cover the writes of all shards.
 //! The array flushes on the shard that has opened the member first. Where the server says that a flush on one connection
 //! covers the writes of all (`NBD_FLAG_CAN_MULTI_CONN`), each shard has a connection; else requests of other shards go
 //! through that of the first one ([`forward`]).

@@ -1,4 +1,4 @@
-//! What a client is told of a range: which parts of it are holes.
+//! The answer to a client that asks which parts of a range are holes.
 
 use std::ops::Range;
 

@@ -147,9 +147,9 @@ mod tests {
         assert_eq!(many.ranges.len(), RANGES_MAX);
         assert!(many.ranges.iter().all(|hole| hole.end <= many.until));
         let rest = search(&fd, &(many.until..2048 * 4096 * 16));
-        // What was written first lies in the way of two.
+        // The bytes that were written first lie in the way of two.
         assert_eq!(many.ranges.len() + rest.ranges.len(), 2048 - 2);
-        // What has no file system, or is no file, has none.
+        // Without a file system, or a file, there are none.
         let null = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         assert_eq!(search(&null, &(0..4096)).ranges, []);
     }

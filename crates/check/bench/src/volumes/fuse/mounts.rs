@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Something that is mounted; gone when it is dropped.
 pub struct Mounted {
-    /// How tables name it.
+    /// Its name in tables.
     pub name: &'static str,
     /// Where it is.
     pub dir: PathBuf,

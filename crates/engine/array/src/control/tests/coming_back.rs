@@ -111,7 +111,7 @@ fn a_member_that_fails_a_flush_or_is_silent_is_away_and_one_that_was_failed_is_n
     assert!(world.end(write).is_ok());
     let silent = named(&world, &control, "m2");
     assert_eq!((silent.state, silent.away), (MemberState::Faulty, true), "{silent:?}");
-    // What it has may overtake what it is brought up to date with.
+    // Its own requests may overtake those that bring it up to date.
     let refused = come_back(&world, &control, silent.nr, &members[2]).unwrap_err().to_string();
     assert!(refused.contains("m2"), "{refused}");
     clear(&members[2].hangs);
