@@ -5,11 +5,10 @@
 //! that thread, and whoever asks is told that there are no holes.
 
 use crate::holes::Holes;
-use braid_shard::sync::{Notify, Promise, promise};
+use braid_shard::sync::{Notify, promise};
 use braid_shard::{Nanos, Shard};
 use rustix::fs::{SeekFrom, seek};
-use slab::Slab;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -28,10 +27,6 @@ pub(super) struct Searches {
     free: Notify,
 }
 
-/// Searches of a shard that are under way on threads.
-#[derive(Default)]
-struct Waiting(RefCell<Slab<(Promise<Holes>, Rc<Searches>)>>);
-
 impl Searches {
     pub(super) fn new(shard: &Shard) -> Rc<Searches> {
         Rc::new(Searches { busy: Cell::new(false), free: Notify::new(shard) })
@@ -46,43 +41,36 @@ impl Searches {
     ) -> Holes {
         let none = Holes::none(&bytes);
         let mut late = pin!(shard.sleep(PATIENCE));
-        let mut turn = pin!(self.free.wait_for(|| (!self.busy.get()).then_some(())));
-        let is_free = poll_fn(|cx| match turn.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(true),
-            Poll::Pending => late.as_mut().poll(cx).map(|()| false),
-        });
-        if !is_free.await {
+        let turn = self.free.wait_for(|| (!self.busy.get()).then_some(()));
+        if unless(late.as_mut(), pin!(turn)).await.is_none() {
             return none;
         }
-        let (promise, mut found) = promise(shard);
-        let key = shard.local::<Waiting>().0.borrow_mut().insert((promise, Rc::clone(self)));
         self.busy.set(true);
-        let home = shard.remote();
-        let work = move || {
-            let found = search(&fd, &bytes);
-            drop(fd);
-            // A shard that has ended waits for nothing.
-            home.run(move |shard| arrived(shard, key, found));
-        };
-        if std::thread::Builder::new().name("holes".to_string()).spawn(work).is_err() {
-            arrived(shard, key, none.clone());
-        }
-        let answer = poll_fn(|cx| match Pin::new(&mut found).poll(cx) {
-            Poll::Ready(found) => Poll::Ready(found),
-            Poll::Pending => late.as_mut().poll(cx).map(|()| None),
+        let (give, found) = promise(shard);
+        let (own, work) = (Rc::clone(self), shard.on_thread(move || search(&fd, &bytes)));
+        // Busy until the thread has ended, whether or not somebody still waits for it.
+        shard.spawn(async move {
+            let found = work.await;
+            own.busy.set(false);
+            own.free.notify_all();
+            if let Some(found) = found {
+                give.fulfil(found);
+            }
         });
-        answer.await.unwrap_or(none)
+        unless(late, pin!(found)).await.flatten().unwrap_or(none)
     }
 }
 
-/// Takes what a thread has found, whether or not somebody still waits for it.
-fn arrived(shard: &Shard, key: usize, found: Holes) {
-    let waiting = shard.local::<Waiting>().0.borrow_mut().try_remove(key);
-    if let Some((promise, searches)) = waiting {
-        searches.busy.set(false);
-        searches.free.notify_all();
-        promise.fulfil(found);
-    }
+/// The outcome of `work`; `None` when it is `late` before that.
+async fn unless<T>(
+    mut late: Pin<&mut impl Future<Output = ()>>,
+    mut work: Pin<&mut impl Future<Output = T>>,
+) -> Option<T> {
+    poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => late.as_mut().poll(cx).map(|()| None),
+    })
+    .await
 }
 
 /// Looks for holes. May block. What the file system cannot tell is none.
