@@ -38,7 +38,7 @@ pub mod under_test;
 pub use error::LoadError;
 pub use ideal::{RawLoad, raw_load};
 pub use machine::Machine;
-pub use measure::{Contender, Measured, Slice, Spread, Until, in_turn};
+pub use measure::{Contender, Measured, Slice, Spread, Until, by_turns, in_turn};
 pub use options::{
     Beside, Clock, Length, Options, OptionsError, Over, PAYLOAD, Pattern, PatternError,
 };

@@ -125,7 +125,34 @@ impl Measured {
     }
 }
 
-/// Measures all `contenders` in turn, `rounds` times (at least once) after a warm-up.
+/// Runs a slice of each of `contenders` in turn, `rounds` times after a first round that warms up and does not count; every other
+/// round goes backwards. Gives the slices of each contender, a round each.
+///
+/// # Errors
+/// The first error of any of them.
+pub fn by_turns<C, T, E>(
+    contenders: &mut [C],
+    rounds: usize,
+    mut slice: impl FnMut(&mut C) -> Result<T, E>,
+) -> Result<Vec<Vec<T>>, E> {
+    let mut slices: Vec<Vec<T>> = contenders.iter().map(|_| Vec::new()).collect();
+    for round in 0..=rounds {
+        let mut order: Vec<(&mut C, &mut Vec<T>)> =
+            contenders.iter_mut().zip(&mut slices).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for (contender, slices) in order {
+            let slice = slice(contender)?;
+            if round > 0 {
+                slices.push(slice);
+            }
+        }
+    }
+    Ok(slices)
+}
+
+/// Measures all `contenders` [in turn](by_turns), `rounds` times (at least once) after a warm-up.
 ///
 /// # Errors
 /// The first error of any of them.
@@ -134,31 +161,13 @@ pub fn in_turn(
     rounds: usize,
     until: Until,
 ) -> Result<Vec<Measured>, LoadError> {
-    let mut measured: Vec<Measured> = contenders
-        .iter()
-        .map(|contender| Measured {
-            name: contender.name().to_owned(),
-            worth: contender.worth(),
-            slices: Vec::new(),
-        })
-        .collect();
-    for round in 0..=rounds.max(1) {
-        let forward: Vec<usize> = (0..contenders.len()).collect();
-        let order: Vec<usize> =
-            if round % 2 == 0 { forward } else { forward.into_iter().rev().collect() };
-        for index in order {
-            let slice = match contenders.get_mut(index) {
-                Some(contender) => contender.slice(until)?,
-                None => continue,
-            };
-            if round > 0
-                && let Some(measured) = measured.get_mut(index)
-            {
-                measured.slices.push(slice);
-            }
-        }
-    }
-    Ok(measured)
+    let slices = by_turns(contenders, rounds.max(1), |contender| contender.slice(until))?;
+    let measured = |(contender, slices): (&&mut dyn Contender, Vec<Slice>)| Measured {
+        name: contender.name().to_owned(),
+        worth: contender.worth(),
+        slices,
+    };
+    Ok(contenders.iter().zip(slices).map(measured).collect())
 }
 
 #[cfg(test)]

@@ -54,6 +54,23 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
+impl Report {
+    /// Of a load whose figures are elsewhere, measured on this machine in no rounds.
+    #[must_use]
+    pub fn without_figures(load: String) -> Report {
+        Report {
+            load,
+            machine: Machine::here(),
+            rounds: 0,
+            processor_time: false,
+            virtual_time: false,
+            ratios: Vec::new(),
+            absolutes: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
 impl Absolute {
     /// Of what was measured.
     pub fn of(measured: &Measured) -> Absolute {

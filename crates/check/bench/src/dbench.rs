@@ -8,7 +8,7 @@ use crate::tables::{Effort, Row, Table, spread};
 use anyhow::{Context, bail};
 use braid_interop::session::Session;
 use braid_interop::uml::SHARED;
-use braid_load::{Absolute, Machine, Measured, Ratio, Report, Slice, megabytes};
+use braid_load::{Absolute, Machine, Measured, Ratio, Report, Slice, by_turns, megabytes};
 use std::time::Duration;
 
 /// Heights of a line, as they are set.
@@ -56,32 +56,21 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
     std::fs::copy(program, guest.shared().join("program")).context("copying this program")?;
     let kernel = said(&mut guest, &SERVE.replace("SHARED", SHARED))?;
     let seconds = if effort.quick { 2 } else { 10 };
-    let mut measured: Vec<Measured> = SIZES
+    let slices = by_turns(&mut SIZES.to_vec(), ROUNDS, |size| {
+        let script = SLICE
+            .replace("SIZE", size)
+            .replace("SECONDS", &seconds.to_string())
+            .replace("CLIENTS", &CLIENTS.to_string());
+        let text = said(&mut guest, &script)?;
+        let rate = throughput(&text).with_context(|| format!("reading dbench's: {text}"))?;
+        let bytes = (rate * f64::from(seconds)) as u64;
+        anyhow::Ok(Slice { requests: 1, bytes, seconds: f64::from(seconds), latency: None })
+    })?;
+    let measured: Vec<Measured> = SIZES
         .iter()
-        .map(|size| Measured { name: (*size).to_owned(), worth: Some(1.0), slices: Vec::new() })
+        .zip(slices)
+        .map(|(size, slices)| Measured { name: (*size).to_owned(), worth: Some(1.0), slices })
         .collect();
-    // The first round warms up; every other one goes backwards.
-    for round in 0..=ROUNDS {
-        let mut order: Vec<usize> = (0..SIZES.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for at in order {
-            let Some(one) = measured.get_mut(at) else { continue };
-            let script = SLICE
-                .replace("SIZE", &one.name)
-                .replace("SECONDS", &seconds.to_string())
-                .replace("CLIENTS", &CLIENTS.to_string());
-            let text = said(&mut guest, &script)?;
-            let rate = throughput(&text).with_context(|| format!("reading dbench's: {text}"))?;
-            let bytes = (rate * f64::from(seconds)) as u64;
-            if round > 0 {
-                let slice =
-                    Slice { requests: 1, bytes, seconds: f64::from(seconds), latency: None };
-                one.slices.push(slice);
-            }
-        }
-    }
     let auto = measured.first().context("no size")?.clone();
     let rows = measured.iter().map(|one| row(one, &auto)).collect();
     Ok(Table {

@@ -5,7 +5,7 @@
 use crate::tables::{Effort, Row, Table};
 use anyhow::Context;
 use braid_layout::buckets::Buckets;
-use braid_load::{Machine, Report};
+use braid_load::Report;
 
 /// Sizes of the bricks in GB: unequal, in the order in which they are added and removed again.
 const BRICKS: [u64; 16] =
@@ -165,16 +165,7 @@ fn row(load: String, before: Option<&Placed>, after: &Placed, sets: &[Vec<File>;
         }
         None => cells.extend(std::iter::repeat_n("–".to_owned(), 3)),
     }
-    let report = Report {
-        load: format!("placement on {} bricks", after.bricks.len()),
-        machine: Machine::here(),
-        rounds: 0,
-        processor_time: false,
-        virtual_time: false,
-        ratios: Vec::new(),
-        absolutes: Vec::new(),
-        notes: Vec::new(),
-    };
+    let report = Report::without_figures(format!("placement on {} bricks", after.bricks.len()));
     Row { load, cells, report }
 }
 

@@ -94,14 +94,8 @@ fn row(line: &Line) -> anyhow::Result<Row> {
     });
     let cells = vec![format!("{array}"), demanded, format!("{member}")];
     let report = Report {
-        load: options(pattern, block).describe(),
         machine: Machine { parity: SIMD.to_owned(), ..Machine::here() },
-        rounds: 0,
-        processor_time: false,
-        virtual_time: false,
-        ratios: Vec::new(),
-        absolutes: Vec::new(),
-        notes: Vec::new(),
+        ..Report::without_figures(options(pattern, block).describe())
     };
     Ok(Row { load: load.to_owned(), cells, report })
 }

@@ -6,7 +6,7 @@ use braid_device::Opener;
 use braid_device::file::{FileMember, Mode, create_sparse};
 use braid_kv::region::{DeviceRegion, Region};
 use braid_kv::{KvStore, Open, Store};
-use braid_load::{Machine, Report, Spread};
+use braid_load::{Report, Spread};
 use braid_shard::Shard;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -67,16 +67,8 @@ fn row(folder: &Path, copies: usize, rounds: usize) -> anyhow::Result<Row> {
         let Spread { median, min, max } = Spread::of(values);
         format!("{median:.1} ({min:.1}–{max:.1})")
     };
-    let report = Report {
-        load: format!("metadata store on {copies} regions"),
-        machine: Machine::here(),
-        rounds,
-        processor_time: false,
-        virtual_time: false,
-        ratios: Vec::new(),
-        absolutes: Vec::new(),
-        notes: Vec::new(),
-    };
+    let report =
+        Report { rounds, ..Report::without_figures(format!("metadata store on {copies} regions")) };
     Ok(Row { load: copies.to_string(), cells: columns.into_iter().map(cell).collect(), report })
 }
 

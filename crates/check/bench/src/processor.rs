@@ -4,6 +4,7 @@
 //! Of fio its job's user and system time count, not its start.
 
 use crate::fio::Fio;
+use crate::programs::seconds;
 use crate::tables::{Effort, Row, Table, spread};
 use anyhow::Context;
 use braid_device::spec::MemberSpec;
@@ -11,8 +12,8 @@ use braid_layout::Level;
 use braid_load::measure::{Contender, Until};
 use braid_load::run::{fill, on_array};
 use braid_load::under_test::UnderTest;
-use braid_load::{Length, Machine, Options, Pattern, RawLoad, Report, Spread, raw_load};
-use rustix::time::{ClockId, clock_gettime};
+use braid_load::{Length, Options, Pattern, RawLoad, Report, Spread, raw_load};
+use rustix::time::ClockId;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a member.
@@ -87,14 +88,10 @@ fn row(effort: &Effort, place: &str, folder: &Path) -> anyhow::Result<Row> {
         micros(Spread::of(rounds.iter().map(|(_, fio)| *fio))),
     ];
     let report = Report {
-        load: options.describe(),
-        machine: Machine::here(),
         rounds: options.rounds,
         processor_time: true,
-        virtual_time: false,
-        ratios: Vec::new(),
-        absolutes: Vec::new(),
         notes: under_test.notes(),
+        ..Report::without_figures(options.describe())
     };
     Ok(Row { load: place.to_owned(), cells, report })
 }
@@ -112,8 +109,7 @@ fn array_round(array: &mut dyn Contender, until: Until) -> anyhow::Result<f64> {
 }
 
 fn process_seconds() -> f64 {
-    let now = clock_gettime(ClockId::ProcessCPUTime);
-    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+    seconds(ClockId::ProcessCPUTime)
 }
 
 #[cfg(test)]

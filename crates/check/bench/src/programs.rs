@@ -1,7 +1,8 @@
-//! Programs that are run beside this one: found, started, and asked for their processor time.
+//! Programs that are run beside this one: found, started, and asked for their processor time; and this one's.
 
 use crate::tables::Missing;
 use anyhow::{Context, bail};
+use rustix::time::{ClockId, clock_gettime};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -58,6 +59,12 @@ pub fn processor_seconds(name: &str, child: &Child) -> anyhow::Result<f64> {
         .with_context(|| format!("the server of {name} has ended: {path}"))?;
     let ticks = ticks(&text).with_context(|| format!("reading {path}: {text}"))?;
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// A clock of this process or thread, in seconds.
+pub fn seconds(clock: ClockId) -> f64 {
+    let now = clock_gettime(clock);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
 /// Ticks in user and kernel mode of /proc/PID/stat (proc_pid_stat(5)), threads that have ended included.

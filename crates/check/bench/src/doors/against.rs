@@ -5,7 +5,7 @@ use crate::fio::Fio;
 use crate::programs::{braid, installed};
 use crate::tables::{Effort, Row, Table, demand, spread};
 use anyhow::Context;
-use braid_load::{Contender, Machine, RawLoad, Report, Spread, Until, megabytes};
+use braid_load::{Contender, RawLoad, Report, Spread, Until, by_turns, megabytes};
 use std::path::Path;
 
 /// The demands: throughput at least, processor time at most.
@@ -97,7 +97,7 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
 }
 
 fn row(effort: &Effort, line: &Line, certificates: &Path) -> anyhow::Result<Row> {
-    let servers = [Which::Braid, Which::Nbdkit, Which::Qemu]
+    let mut servers = [Which::Braid, Which::Nbdkit, Which::Qemu]
         .iter()
         .map(|which| Served::start(*which, line.tls.then_some(certificates)))
         .collect::<anyhow::Result<Vec<_>>>()?;
@@ -109,7 +109,7 @@ fn row(effort: &Effort, line: &Line, certificates: &Path) -> anyhow::Result<Row>
         let mut filler = Fio::over_nbd(&server.uri, home, SIZE, filling);
         filler.slice(Until::Requests(SIZE >> 20)).context("filling a disk")?;
     }
-    let costs = costs(effort, line, home, &servers)?;
+    let costs = costs(effort, line, home, &mut servers)?;
     let of = |nr: usize| costs.get(nr).into_iter().flatten();
     let ratio = |nr: usize, value: fn(&Cost) -> f64| {
         Spread::of(of(0).zip(of(nr)).map(|(own, other)| value(own) / value(other)))
@@ -129,16 +129,7 @@ fn row(effort: &Effort, line: &Line, certificates: &Path) -> anyhow::Result<Row>
         megabytes(Spread::of(of(0).map(|cost| cost.rate)).median),
         format!("{micros:.2}"),
     ];
-    let report = Report {
-        load: line.load.to_owned(),
-        machine: Machine::here(),
-        rounds: ROUNDS,
-        processor_time: false,
-        virtual_time: false,
-        ratios: Vec::new(),
-        absolutes: Vec::new(),
-        notes: Vec::new(),
-    };
+    let report = Report { rounds: ROUNDS, ..Report::without_figures(line.load.to_owned()) };
     Ok(Row { load: line.load.to_owned(), cells, report })
 }
 
@@ -147,25 +138,14 @@ fn costs(
     effort: &Effort,
     line: &Line,
     home: Option<&Path>,
-    servers: &[Served],
+    servers: &mut [Served],
 ) -> anyhow::Result<Vec<Vec<Cost>>> {
     let until = Until::Nanos(if effort.quick { 300_000_000 } else { 1_500_000_000 });
-    let mut costs = vec![Vec::new(); servers.len()];
-    // The first round warms up; every other goes backwards.
-    for round in 0..=ROUNDS {
-        let mut order: Vec<_> = servers.iter().zip(&mut costs).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for (server, costs) in order {
-            let mut fio = Fio::over_nbd(&server.uri, home, SIZE, line.requests());
-            let before = server.processor_seconds()?;
-            let slice = fio.slice(until)?;
-            let processor = (server.processor_seconds()? - before) / slice.bytes as f64;
-            if round > 0 {
-                costs.push(Cost { rate: slice.bytes as f64 / slice.seconds, processor });
-            }
-        }
-    }
-    Ok(costs)
+    by_turns(servers, ROUNDS, |server| {
+        let mut fio = Fio::over_nbd(&server.uri, home, SIZE, line.requests());
+        let before = server.processor_seconds()?;
+        let slice = fio.slice(until)?;
+        let processor = (server.processor_seconds()? - before) / slice.bytes as f64;
+        Ok(Cost { rate: slice.bytes as f64 / slice.seconds, processor })
+    })
 }

@@ -5,13 +5,14 @@
 
 use super::at_door::{AtDoor, DEPTH, DOORS, Load};
 use super::counted;
+use crate::programs::seconds;
 use crate::tables::{Effort, Row, Table, demand};
 use anyhow::Context;
 use braid_load::measure::Contender;
 use braid_load::run::{fill, on_array};
 use braid_load::under_test::UnderTest;
-use braid_load::{Machine, Options, Report, Spread};
-use rustix::time::{ClockId, clock_gettime};
+use braid_load::{Options, Report, Spread, by_turns};
+use rustix::time::ClockId;
 use std::time::Instant;
 
 /// The demands on NVMe/TCP beside NBD: processor time of a small request at most, bytes per second at least.
@@ -93,14 +94,10 @@ fn row(effort: &Effort, load: Load) -> anyhow::Result<Row> {
         false => [time_is, format!("{rate_is}, {}", demand(LEAST, Some(rate)))],
     });
     let report = Report {
-        load: options.describe(),
-        machine: Machine::here(),
         rounds: options.rounds,
         processor_time: true,
-        virtual_time: false,
-        ratios: Vec::new(),
-        absolutes: Vec::new(),
         notes: under_test.notes(),
+        ..Report::without_figures(options.describe())
     };
     Ok(Row { load: load.name.to_owned(), cells, report })
 }
@@ -114,26 +111,14 @@ fn costs(load: Load, options: &Options, under_test: &UnderTest) -> anyhow::Resul
         .iter()
         .map(|adapter| AtDoor::open(*adapter, folder.path(), shards, array))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let mut costs = vec![Vec::new(); 1 + doors.len()];
-    // The first round warms up; every other goes backwards.
-    for round in 0..=options.rounds {
-        let forward: Vec<usize> = (0..costs.len()).collect();
-        let order: Vec<usize> =
-            if round % 2 == 0 { forward } else { forward.into_iter().rev().collect() };
-        for nr in order {
-            let until = options.slice();
-            let cost = match nr.checked_sub(1).and_then(|door| doors.get_mut(door)) {
-                Some(door) => cost(load, || door.slice(load, until))?,
-                None => cost(load, || Ok(own.slice(until).context("running the array")?.requests))?,
-            };
-            if round > 0
-                && let Some(costs) = costs.get_mut(nr)
-            {
-                costs.push(cost);
-            }
-        }
+    let until = options.slice();
+    let in_process = || anyhow::Ok(own.slice(until).context("running the array")?.requests);
+    let mut contenders: Vec<Box<dyn FnMut() -> anyhow::Result<u64> + '_>> =
+        vec![Box::new(in_process)];
+    for door in &mut doors {
+        contenders.push(Box::new(move || door.slice(load, until)));
     }
-    Ok(costs)
+    by_turns(&mut contenders, options.rounds, |slice| cost(load, slice))
 }
 
 fn cost(load: Load, slice: impl FnOnce() -> anyhow::Result<u64>) -> anyhow::Result<Cost> {
@@ -146,9 +131,5 @@ fn cost(load: Load, slice: impl FnOnce() -> anyhow::Result<u64>) -> anyhow::Resu
 
 /// Processor time of all threads but this one.
 fn others_seconds() -> f64 {
-    let seconds = |clock| {
-        let now = clock_gettime(clock);
-        now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
-    };
     seconds(ClockId::ProcessCPUTime) - seconds(ClockId::ThreadCPUTime)
 }

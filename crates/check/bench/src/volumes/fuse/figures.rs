@@ -1,7 +1,7 @@
 //! The figures of a load on several mounts that are measured in turn.
 
 use super::mounts::Mounted;
-use braid_load::{Slice, Spread};
+use braid_load::{Slice, Spread, by_turns};
 use std::path::Path;
 
 /// What one load has done on one mount.
@@ -20,30 +20,19 @@ pub trait Load {
     fn run(&self, dir: &Path) -> anyhow::Result<Slice>;
 }
 
-/// Figures of each mount, a round each: the first round warms up, every other one goes backwards.
+/// Figures of each mount, a round each.
 pub fn in_turn(
     load: &impl Load,
     mounts: &[&Mounted],
     rounds: usize,
 ) -> anyhow::Result<Vec<Vec<Figures>>> {
-    let mut all = vec![Vec::new(); mounts.len()];
-    for round in 0..=rounds {
-        let mut order: Vec<usize> = (0..mounts.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for at in order {
-            let (Some(mount), Some(figures)) = (mounts.get(at), all.get_mut(at)) else { continue };
-            let before = mount.processor_seconds()?;
-            let slice = load.run(&mount.dir)?;
-            let after = mount.processor_seconds()?;
-            let server = after.zip(before).map(|(after, before)| after - before);
-            if round > 0 {
-                figures.push(Figures { slice, server });
-            }
-        }
-    }
-    Ok(all)
+    by_turns(&mut mounts.to_vec(), rounds, |mount| {
+        let before = mount.processor_seconds()?;
+        let slice = load.run(&mount.dir)?;
+        let after = mount.processor_seconds()?;
+        let server = after.zip(before).map(|(after, before)| after - before);
+        Ok(Figures { slice, server })
+    })
 }
 
 /// How much faster the first is, round by round.
