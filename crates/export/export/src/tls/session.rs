@@ -282,20 +282,16 @@ impl Session {
             Connection::Server(c) => encrypt(c.process_tls_records(received), plain, out),
             Connection::Client(c) => encrypt(c.process_tls_records(received), plain, out),
         };
-        match sealed {
+        let sealed = match sealed {
             Err(Fault::OfPeer(error)) => {
                 self.failed = Some(error.clone());
-                Err(error.into())
+                return Err(error.into());
             }
-            Err(Fault::Own(error)) => {
-                *at += discard;
-                Err(error)
-            }
-            Ok(bytes) => {
-                *at += discard;
-                Ok(bytes)
-            }
-        }
+            Err(Fault::Own(error)) => Err(error),
+            Ok(bytes) => Ok(bytes),
+        };
+        *at += discard;
+        sealed
     }
 
     /// Says that nothing further will be sent. Gives the bytes of that.
