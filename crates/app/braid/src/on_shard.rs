@@ -1,7 +1,9 @@
 //! Running something asynchronous of the engine on a shard, from an ordinary thread.
 
 use anyhow::{Context as _, Result};
+use braid_array::metadata::superblock::{self, Examined};
 use braid_array::options::Context;
+use braid_device::Opener;
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use braid_shard::threads::{Shards, start};
@@ -31,6 +33,15 @@ where
         shard.spawn(async move { done(work.await) });
     })
     .context("the shard ended before it was done; this is a defect, see what was printed before")
+}
+
+/// Opens a device on the shard `home` and reads its superblock; writes nothing. Must not be called on a shard.
+///
+/// # Errors
+/// As [`superblock::examine`].
+pub fn examine(home: &Remote, opener: &Arc<dyn Opener>) -> Result<Examined> {
+    let opener = Arc::clone(opener);
+    Ok(run(home, move |shard| async move { superblock::examine(&shard, &*opener).await })??)
 }
 
 /// What the engine may use of the outside world, on its home shard.

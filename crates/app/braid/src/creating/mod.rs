@@ -17,7 +17,6 @@ use crate::settings::{ArraySettings, fit};
 use crate::wanted::array::{BitmapPlace, ConsistencyPolicy, Shape};
 use anyhow::{Context, Result, anyhow, bail};
 use braid_array::create::{Created, create};
-use braid_array::metadata::superblock::examine;
 use braid_array::options::{CreateBitmap, CreateOptions};
 use braid_array::state::flags::MemberFlags;
 use braid_device::file::Mode;
@@ -170,10 +169,9 @@ fn refuse_one_for_two(
     created: &Created,
 ) -> Result<()> {
     for opener in openers.filter(|opener| opener.is_remote()) {
-        let name = opener.name().to_string();
-        let examined =
-            on_shard::run(home, move |shard| async move { examine(&shard, &*opener).await })?
-                .with_context(|| format!("reading back what was written to {name}"))?;
+        let name = opener.name();
+        let examined = on_shard::examine(home, &opener)
+            .with_context(|| format!("reading back what was written to {name}"))?;
         let number = examined.superblock.map(|superblock| superblock.dev_number);
         let mut members = created.members.iter().chain(&created.journal);
         let written = members.find(|member| member.name == name).map(|member| member.dev_number);

@@ -8,7 +8,7 @@ use crate::members::Member;
 use crate::on_shard;
 use crate::source::Source;
 use anyhow::{Context, Result};
-use braid_array::metadata::superblock::{Examined, examine};
+use braid_array::metadata::superblock::Examined;
 use braid_array::stacking::ArrayMember;
 use braid_device::Opener;
 use braid_device::file::Mode;
@@ -149,9 +149,7 @@ pub fn group_what_is_there(home: &Remote, members: &[Member]) -> Result<(Vec<Gro
 
 fn open(home: &Remote, member: &Member, mode: Mode) -> Result<(Arc<dyn Opener>, Examined)> {
     let opener = member.prepare(mode)?;
-    let asked = Arc::clone(&opener);
-    let examined =
-        on_shard::run(home, move |shard| async move { examine(&shard, &*asked).await })??;
+    let examined = on_shard::examine(home, &opener)?;
     Ok((opener, examined))
 }
 

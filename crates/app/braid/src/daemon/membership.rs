@@ -11,7 +11,6 @@ use crate::output;
 use crate::source::Source;
 use anyhow::{Result, bail};
 use braid_array::array::Array;
-use braid_array::metadata::superblock::examine;
 use braid_array::options::MemberSelector;
 use braid_array::stacking::ArrayMember;
 use braid_array::state::flags::MemberFlags;
@@ -111,26 +110,21 @@ impl Running {
     ) -> Result<Candidate> {
         let mut member = parse_one(text)?;
         let mut found = None;
-        match (member.path(), member.array()) {
-            (Some(_), _) => found = Some(refuse_occupied(array, &member, force)?),
-            (None, None) if member.is_remote() => {
-                found = Some(refuse_occupied(array, &member, force)?);
+        if let Some(below) = member.array() {
+            if stacking::is_below(&self.arrays(), array.name(), below)? {
+                bail!(
+                    "array {below} cannot be a member of array {}: it lies above it",
+                    array.name()
+                );
             }
-            (None, Some(below)) => {
-                if stacking::is_below(&self.arrays(), array.name(), below)? {
-                    bail!(
-                        "array {below} cannot be a member of array {}: it lies above it",
-                        array.name()
-                    );
-                }
-                let opener = self.unused(below)?;
-                member.found(opener);
-                found = Some(refuse_occupied_array(array, &member, force)?);
-            }
-            (None, None) => {
-                let number = self.next_in_memory.fetch_add(1, Ordering::Relaxed);
-                member.name = format!("{}#{number}", member.name);
-            }
+            let opener = self.unused(below)?;
+            member.found(opener);
+            found = Some(refuse_occupied_array(array, &member, force)?);
+        } else if member.in_memory() {
+            let number = self.next_in_memory.fetch_add(1, Ordering::Relaxed);
+            member.name = format!("{}#{number}", member.name);
+        } else {
+            found = Some(refuse_occupied(array, &member, force)?);
         }
         let opener = member.prepare(Mode::ReadWrite)?;
         let asked = Arc::clone(&opener);
@@ -204,12 +198,7 @@ impl Running {
     /// When it is not there, is another device now, or the array does not take it.
     pub(super) fn take_back(&self, array: &Arc<Array>, nr: MemberNr, name: &str) -> Result<String> {
         let opener = parse_one(name)?.prepare(Mode::ReadWrite)?;
-        let asked = Arc::clone(&opener);
-        let examined =
-            on_shard::run(
-                array.home(),
-                move |shard| async move { examine(&shard, &*asked).await },
-            )??;
+        let examined = on_shard::examine(array.home(), &opener)?;
         if let Some(superblock) =
             examined.superblock.filter(|found| self.held_nothing(array, found))
         {
