@@ -45,6 +45,7 @@ pub const ALL: &[&Target] = &[
     &signatures::SIGNATURES,
     &nbd::SERVER_HANDSHAKE,
     &nbd::REQUESTS,
+    &nbd::EXTENDED_REQUESTS,
     &nbd::CLIENT_HANDSHAKE,
     &nbd::REPLIES,
     &nvme::PDUS,

@@ -287,6 +287,11 @@ impl Receiver {
         }
     }
 
+    /// From here on messages' heads have so many bytes; as in [`new`](Receiver::new).
+    pub fn set_head_bytes(&mut self, head_bytes: usize) {
+        self.head_bytes = head_bytes.clamp(1, RECEIVE_BYTES);
+    }
+
     /// Puts `bytes` before what is going to be received. Only before the first receive.
     pub fn begin_with(&mut self, bytes: Vec<u8>) {
         self.before = (bytes, 0);

@@ -64,6 +64,24 @@ impl Unaligned {
         }
     }
 
+    /// Does `op`, a discard or zeroes, to the bytes from `offset` on, whether it fits blocks or not.
+    ///
+    /// # Errors
+    /// The device's.
+    pub async fn change(&self, offset: u64, op: Op) -> Result<(), IoError> {
+        let len = match op {
+            Op::Discard { len } | Op::WriteZeroes { len, .. } => len,
+            _ => 0,
+        };
+        if is_ragged(&*self.device, offset, len) {
+            return self.carry_out(offset, op).await.result;
+        }
+        self.pass.write().await;
+        let outcome = self.sets.one(&*self.device, DeviceRequest { offset, op }).await;
+        self.pass.wrote();
+        outcome.result
+    }
+
     /// Reads `len` bytes at `offset` and forgets them, so that whatever keeps what was read below has them, until `enough`.
     ///
     /// # Errors

@@ -566,7 +566,7 @@ fn encode(key: usize, offset: u64, op: &Op) -> Request {
         }
     };
     let offset = if command == Command::Flush { 0 } else { offset };
-    Request { cookie: key as u64, command, flags, offset, length: length as u32 }
+    Request { cookie: key as u64, command, flags, offset, length }
 }
 
 /// The device's error for an error of the server.

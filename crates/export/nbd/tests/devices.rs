@@ -124,7 +124,7 @@ impl Moody {
 }
 
 fn request(cookie: u64, command: Command, flags: u16, offset: u64, length: u32) -> Request {
-    Request { cookie, command, flags, offset, length }
+    Request { cookie, command, flags, offset, length: length.into() }
 }
 
 fn simple_reply(error: u32, cookie: u64) -> Vec<u8> {

@@ -18,7 +18,7 @@ use support::{DISK_BYTES, Plain, RamTarget, World};
 const PAYLOAD: [u8; 512] = [7; 512];
 
 fn request(cookie: u64, command: Command, offset: u64, length: u32) -> Request {
-    Request { cookie, command, flags: 0, offset, length }
+    Request { cookie, command, flags: 0, offset, length: length.into() }
 }
 
 fn reply(error: u32, cookie: u64) -> Vec<u8> {

@@ -24,7 +24,7 @@ fn options(export: &str, structured: bool) -> ClientOptions {
 }
 
 fn request(cookie: u64, command: Command, offset: u64, length: u32) -> Request {
-    Request { cookie, command, flags: 0, offset, length }
+    Request { cookie, command, flags: 0, offset, length: length.into() }
 }
 
 fn simple_reply(error: u32, cookie: u64) -> Vec<u8> {

@@ -6,8 +6,8 @@ use super::target::{PLAIN, Target, Verdict, head, must, no_checksum};
 use crate::mutate::{Field, be};
 use braid_nbd::protocol::{
     BlockSizes, ClientHandshake, ClientHandshakeStep, ClientOptions, Command, Export, ExportTable,
-    Features, Negotiated, ReplyDecoder, ReplyEvent, RequestDecoder, RequestEvent, RequestRules,
-    ServerHandshake, ServerHandshakeStep, TlsOffer,
+    Features, Headers, Negotiated, ReplyDecoder, ReplyEvent, RequestDecoder, RequestEvent,
+    RequestRules, ServerHandshake, ServerHandshakeStep, TlsOffer,
 };
 
 /// What a client sends before transmission.
@@ -30,7 +30,17 @@ pub const REQUESTS: Target = Target {
     what: "NBD server: requests",
     fields: REQUEST_FIELDS,
     fix: no_checksum,
-    run: |input| both_ways(input, requests),
+    run: |input| both_ways(input, |pieces| requests(Headers::Structured, pieces)),
+    ..PLAIN
+};
+
+/// What a client sends in transmission when lengths have 64 bits.
+pub const EXTENDED_REQUESTS: Target = Target {
+    name: "nbd-extended-requests",
+    what: "NBD server: requests with extended headers",
+    fields: EXTENDED_REQUEST_FIELDS,
+    fix: no_checksum,
+    run: |input| both_ways(input, |pieces| requests(Headers::Extended, pieces)),
     ..PLAIN
 };
 
@@ -86,6 +96,23 @@ const REQUEST_FIELDS: &[Field] = &[
     be(35, 2),
     be(45, 8),
     be(53, 4),
+];
+
+/// A block status request with a payload first, then a request without one.
+const EXTENDED_REQUEST_FIELDS: &[Field] = &[
+    be(1, 4),
+    be(5, 2),
+    be(7, 2),
+    be(9, 8),
+    be(17, 8),
+    be(25, 8),
+    be(33, 8),
+    be(41, 4),
+    be(45, 4),
+    be(49, 2),
+    be(51, 2),
+    be(61, 8),
+    be(69, 8),
 ];
 
 /// What a stream meant: a line for each event, in words, and how it ended.
@@ -176,10 +203,11 @@ fn server_handshake(
     Ok(Meaning { events, sent: out, verdict })
 }
 
-fn requests(pieces: &mut dyn Iterator<Item = &[u8]>) -> Result<Meaning, String> {
-    let negotiated =
-        Negotiated { export: 0, structured: true, base_allocation: true, block_sizes: true };
-    let export = export();
+fn requests(headers: Headers, pieces: &mut dyn Iterator<Item = &[u8]>) -> Result<Meaning, String> {
+    let negotiated = Negotiated { export: 0, headers, base_allocation: true, block_sizes: true };
+    // Extended requests may be about more than 4 GiB.
+    let size = if headers == Headers::Extended { 1 << 50 } else { 1 << 30 };
+    let export = Export { size, ..export() };
     let mut decoder = RequestDecoder::new(RequestRules::new(&export, negotiated));
     let mut events = Vec::new();
     let mut verdict = Verdict::Refused;
@@ -198,14 +226,19 @@ fn requests(pieces: &mut dyn Iterator<Item = &[u8]>) -> Result<Meaning, String> 
                 Ok(RequestEvent::NeedMore) => break,
                 Ok(RequestEvent::Request(request)) => {
                     verdict = Verdict::Accepted;
-                    let end = request.offset.checked_add(request.length.into());
+                    let end = request.offset.checked_add(request.length);
                     must(
                         end.is_some_and(|end| end <= export.size),
                         "a request is inside the export",
                     )?;
                     must(request.length.is_multiple_of(512), "a request is aligned")?;
+                    must(
+                        headers == Headers::Extended || u32::try_from(request.length).is_ok(),
+                        "a compact request counts in 32 bits",
+                    )?;
                     if request.command == Command::Write {
-                        must(request.length <= export.block.maximum, "a write is not too long")?;
+                        let maximum = u64::from(export.block.maximum);
+                        must(request.length <= maximum, "a write is not too long")?;
                         payload = request.length as usize;
                     }
                     events.push(format!("{request:?}"));

@@ -14,6 +14,10 @@ pub const REQUEST_MAGIC: u32 = 0x2560_9513;
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// Magic of a structured reply chunk ("Structured reply chunk message").
 pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
+/// Magic of a request with an extended header.
+pub const EXTENDED_REQUEST_MAGIC: u32 = 0x21e4_1c71;
+/// Magic of a reply chunk with an extended header.
+pub const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
 
 /// Handshake flag: the server speaks fixed newstyle.
 pub const FLAG_FIXED_NEWSTYLE: u16 = 1 << 0;
@@ -46,6 +50,8 @@ pub const FLAG_CAN_MULTI_CONN: u16 = 1 << 8;
 pub const FLAG_SEND_CACHE: u16 = 1 << 10;
 /// Transmission flag: `NBD_CMD_FLAG_FAST_ZERO` is understood.
 pub const FLAG_SEND_FAST_ZERO: u16 = 1 << 11;
+/// Transmission flag: block status requests may name metadata contexts; only with extended headers.
+pub const FLAG_BLOCK_STATUS_PAYLOAD: u16 = 1 << 12;
 
 /// Option: choose an export and enter transmission, without a way to report an error.
 pub const OPT_EXPORT_NAME: u32 = 1;
@@ -65,7 +71,7 @@ pub const OPT_STRUCTURED_REPLY: u32 = 8;
 pub const OPT_LIST_META_CONTEXT: u32 = 9;
 /// Option: choose metadata contexts for block status.
 pub const OPT_SET_META_CONTEXT: u32 = 10;
-/// Option: 64-bit request and reply headers (not supported here; answered as unknown).
+/// Option: use extended headers, whose lengths have 64 bits.
 pub const OPT_EXTENDED_HEADERS: u32 = 11;
 
 /// Option reply: accepted, or end of a list.
@@ -92,6 +98,8 @@ pub const REP_ERR_UNKNOWN: u32 = REP_FLAG_ERROR | 6;
 pub const REP_ERR_SHUTDOWN: u32 = REP_FLAG_ERROR | 7;
 /// Option error: request or reply too large.
 pub const REP_ERR_TOO_BIG: u32 = REP_FLAG_ERROR | 9;
+/// Option error: makes no sense with, or without, extended headers.
+pub const REP_ERR_EXT_HEADER_REQD: u32 = REP_FLAG_ERROR | 10;
 
 /// Information item: size and transmission flags.
 pub const INFO_EXPORT: u16 = 0;
@@ -129,6 +137,8 @@ pub const CMD_FLAG_DF: u16 = 1 << 2;
 pub const CMD_FLAG_REQ_ONE: u16 = 1 << 3;
 /// Command flag of write zeroes: fail rather than be as slow as a write.
 pub const CMD_FLAG_FAST_ZERO: u16 = 1 << 4;
+/// Command flag of extended requests: a payload of the header's length follows.
+pub const CMD_FLAG_PAYLOAD_LEN: u16 = 1 << 5;
 
 /// Structured reply flag: the last chunk of a reply.
 pub const REPLY_FLAG_DONE: u16 = 1 << 0;
@@ -140,6 +150,8 @@ pub const REPLY_TYPE_OFFSET_DATA: u16 = 1;
 pub const REPLY_TYPE_OFFSET_HOLE: u16 = 2;
 /// Chunk: extents of one metadata context.
 pub const REPLY_TYPE_BLOCK_STATUS: u16 = 5;
+/// Chunk: extents of one metadata context, with 64-bit lengths; only with extended headers.
+pub const REPLY_TYPE_BLOCK_STATUS_EXT: u16 = 6;
 /// Chunk types with this bit set are errors.
 pub const REPLY_TYPE_FLAG_ERROR: u16 = 1 << 15;
 /// Chunk: an error.
@@ -149,6 +161,10 @@ pub const REPLY_TYPE_ERROR_OFFSET: u16 = REPLY_TYPE_FLAG_ERROR | 2;
 
 /// Bytes of a request header.
 pub const REQUEST_BYTES: usize = 28;
+/// Bytes of an extended request header.
+pub const EXTENDED_REQUEST_BYTES: usize = 32;
+/// Bytes of an extended reply chunk header, without the chunk's payload.
+pub const EXTENDED_CHUNK_BYTES: usize = 32;
 /// Bytes of a simple reply header.
 pub const SIMPLE_REPLY_BYTES: usize = 16;
 /// Bytes of a structured reply chunk header, without the chunk's payload.
@@ -174,6 +190,9 @@ pub const OPTION_BYTES_MAX: usize = 16 << 10;
 /// Default for the largest read or write, in bytes: 2^25, which every client may count on
 /// ("Block size constraints").
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
-/// Payload of a refused write that is still skipped to keep the connection, in bytes; a longer
+/// Longest payload of a block status request, in bytes: a length, and as many numbers of contexts as there could be if each
+/// were named some times over. A longer one is refused; braid's own limit.
+pub const STATUS_PAYLOAD_BYTES_MAX: usize = 8 + 16 * 4;
+/// Payload of a refused request that is still skipped to keep the connection, in bytes; a longer
 /// one ends it. At least 2^25 ("Block size constraints": smaller lengths are no attack).
 pub const SKIPPED_BYTES_MAX: u32 = 64 << 20;

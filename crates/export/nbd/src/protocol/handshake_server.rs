@@ -6,6 +6,7 @@
 
 use super::constants::*;
 use super::export::{Export, ExportTable};
+use super::headers::Headers;
 use super::wire::{Fields, Gather, take_up_to};
 
 /// The outcome of a completed handshake.
@@ -13,8 +14,8 @@ use super::wire::{Fields, Gather, take_up_to};
 pub struct Negotiated {
     /// Index of the export in the [`ExportTable`].
     pub export: usize,
-    /// Replies are structured.
-    pub structured: bool,
+    /// The form of requests and replies.
+    pub headers: Headers,
     /// The client may ask for block status of `base:allocation`.
     pub base_allocation: bool,
     /// The client asked for block sizes, so that it keeps to them; others may count in bytes.
@@ -69,6 +70,12 @@ pub enum ServerHandshakeError {
          connection"
     )]
     TlsRequired,
+    /// `NBD_OPT_EXPORT_NAME` after extended headers, with which it must not be used; it has no error reply.
+    #[error(
+        "NBD client asked for an export by NBD_OPT_EXPORT_NAME after it had agreed on extended headers: closing its \
+         connection"
+    )]
+    NameExtended,
     /// An option other than `NBD_OPT_EXPORT_NAME` without fixed newstyle.
     #[error(
         "NBD client sent option {0} without having agreed to fixed newstyle: closing its connection"
@@ -104,7 +111,7 @@ pub struct ServerHandshake {
     tls: TlsOffer,
     fixed: bool,
     no_zeroes: bool,
-    structured: bool,
+    headers: Headers,
     /// The export for which `base:allocation` was selected.
     context_for: Option<usize>,
     /// The export whose block sizes were asked for last.
@@ -126,7 +133,7 @@ impl ServerHandshake {
             tls,
             fixed: false,
             no_zeroes: false,
-            structured: false,
+            headers: Headers::Simple,
             context_for: None,
             sizes_of: None,
         }
@@ -219,6 +226,9 @@ impl ServerHandshake {
         if option == OPT_EXPORT_NAME && barred {
             return Err(ServerHandshakeError::TlsRequired);
         }
+        if option == OPT_EXPORT_NAME && self.headers == Headers::Extended {
+            return Err(ServerHandshakeError::NameExtended);
+        }
         if option == OPT_EXPORT_NAME && length as usize > STRING_BYTES_MAX {
             return Err(ServerHandshakeError::UnknownExport(format!("(name of {length} bytes)")));
         }
@@ -256,7 +266,7 @@ impl ServerHandshake {
                 }
                 refuse(out, option, REP_ERR_TOO_BIG, "option data longer than 16384 bytes");
             }
-            OPT_LIST | OPT_STARTTLS | OPT_STRUCTURED_REPLY if length > 0 => {
+            OPT_LIST | OPT_STARTTLS | OPT_STRUCTURED_REPLY | OPT_EXTENDED_HEADERS if length > 0 => {
                 refuse(out, option, REP_ERR_INVALID, "this option takes no data");
             }
             OPT_LIST => {
@@ -269,8 +279,20 @@ impl ServerHandshake {
                 }
                 option_reply(out, option, REP_ACK, &[]);
             }
+            OPT_STRUCTURED_REPLY if self.headers == Headers::Extended => {
+                let message = "extended headers have been agreed on, whose replies are structured";
+                refuse(out, option, REP_ERR_EXT_HEADER_REQD, message);
+            }
             OPT_STRUCTURED_REPLY => {
-                self.structured = true;
+                self.headers = Headers::Structured;
+                option_reply(out, option, REP_ACK, &[]);
+            }
+            OPT_EXTENDED_HEADERS if self.headers == Headers::Extended => {
+                let message = "extended headers have been agreed on already";
+                refuse(out, option, REP_ERR_INVALID, message);
+            }
+            OPT_EXTENDED_HEADERS => {
+                self.headers = Headers::Extended;
                 option_reply(out, option, REP_ACK, &[]);
             }
             _ => refuse(out, option, REP_ERR_UNSUP, "option not known to this server"),
@@ -283,7 +305,7 @@ impl ServerHandshake {
         match self.tls {
             TlsOffer::Allow | TlsOffer::Require => {
                 // What was agreed on without it, perhaps by somebody in between, counts no more (`NBD_OPT_STARTTLS`).
-                self.structured = false;
+                self.headers = Headers::Simple;
                 self.context_for = None;
                 self.sizes_of = None;
                 option_reply(out, option, REP_ACK, &[]);
@@ -325,7 +347,7 @@ impl ServerHandshake {
             ));
         };
         out.extend_from_slice(&export.size.to_be_bytes());
-        let flags = export.features.transmission_flags(self.structured);
+        let flags = export.features.transmission_flags(self.headers.structured());
         out.extend_from_slice(&flags.to_be_bytes());
         if !self.no_zeroes {
             out.extend_from_slice(&[0; EXPORT_NAME_ZEROES]);
@@ -348,7 +370,12 @@ impl ServerHandshake {
             refuse(out, option, REP_ERR_UNKNOWN, "no export of that name");
             return ServerHandshakeStep::Answered;
         };
-        let flags = export.features.transmission_flags(self.structured);
+        let mut flags = export.features.transmission_flags(self.headers.structured());
+        // Whoever only asks may choose a metadata context yet.
+        let has_context = self.context_for == Some(index) || option == OPT_INFO;
+        if self.headers == Headers::Extended && has_context {
+            flags |= FLAG_BLOCK_STATUS_PAYLOAD;
+        }
         let kind = INFO_EXPORT.to_be_bytes();
         let size = export.size.to_be_bytes();
         option_reply(out, option, REP_INFO, &[&kind, &size, &flags.to_be_bytes()]);
@@ -388,7 +415,7 @@ impl ServerHandshake {
             // Contexts set before are gone even when this request fails (`NBD_OPT_SET_META_CONTEXT`).
             self.context_for = None;
         }
-        if !self.structured {
+        if !self.headers.structured() {
             refuse(out, option, REP_ERR_INVALID, "negotiate structured replies first");
             return;
         }
@@ -416,7 +443,7 @@ impl ServerHandshake {
         self.state = State::Finished;
         ServerHandshakeStep::Transmission(Negotiated {
             export,
-            structured: self.structured,
+            headers: self.headers,
             base_allocation: self.context_for == Some(export),
             block_sizes: self.sizes_of == Some(export),
         })

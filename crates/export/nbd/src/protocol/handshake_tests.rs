@@ -145,8 +145,12 @@ fn export_name_answers_size_flags_and_zeroes_unless_left_out() {
         expected.extend_from_slice(&flags.to_be_bytes());
         expected.resize(expected.len() + zeroes, 0);
         assert_eq!(outcome.sent, expected);
-        let negotiated =
-            Negotiated { export: 0, structured: false, base_allocation: false, block_sizes: false };
+        let negotiated = Negotiated {
+            export: 0,
+            headers: Headers::Simple,
+            base_allocation: false,
+            block_sizes: false,
+        };
         assert_eq!(outcome.end, Ok(ServerHandshakeStep::Transmission(negotiated)));
     }
 }
@@ -171,8 +175,12 @@ fn go_with_the_empty_name_enters_the_default_export_and_leaves_the_rest_of_the_i
     stream.extend_from_slice(b"request");
     let outcome = serve(&stream, 4096);
     assert_eq!(outcome.left, 7);
-    let negotiated =
-        Negotiated { export: 1, structured: false, base_allocation: false, block_sizes: false };
+    let negotiated = Negotiated {
+        export: 1,
+        headers: Headers::Simple,
+        base_allocation: false,
+        block_sizes: false,
+    };
     assert_eq!(outcome.end, Ok(ServerHandshakeStep::Transmission(negotiated)));
     assert_eq!(kinds(&outcome.sent), [REP_INFO, REP_ACK]);
 }
@@ -232,7 +240,7 @@ fn malformed_and_unknown_options_get_their_errors_and_the_session_goes_on() {
         (OPT_STARTTLS, vec![], REP_ERR_POLICY),
         (OPT_STARTTLS, vec![1], REP_ERR_INVALID),
         (OPT_STRUCTURED_REPLY, vec![1], REP_ERR_INVALID),
-        (OPT_EXTENDED_HEADERS, vec![], REP_ERR_UNSUP),
+        (OPT_EXTENDED_HEADERS, vec![0], REP_ERR_INVALID),
         (0xdead_beef, vec![7; 100_000], REP_ERR_UNSUP),
         (OPT_SET_META_CONTEXT, meta_data("alpha", &["base:allocation"]), REP_ERR_INVALID),
     ];
@@ -287,8 +295,12 @@ fn a_failed_selection_drops_the_contexts_selected_before() {
         let stream = with_option(stream.clone(), OPT_SET_META_CONTEXT, &good);
         let stream = with_option(stream, OPT_SET_META_CONTEXT, &bad);
         let end = serve(&with_option(stream, OPT_GO, &info_data("alpha", &[])), 64).end;
-        let negotiated =
-            Negotiated { export: 0, structured: true, base_allocation: false, block_sizes: false };
+        let negotiated = Negotiated {
+            export: 0,
+            headers: Headers::Structured,
+            base_allocation: false,
+            block_sizes: false,
+        };
         assert_eq!(end, Ok(ServerHandshakeStep::Transmission(negotiated)));
     }
 }
@@ -554,8 +566,12 @@ fn what_was_agreed_on_before_tls_counts_no_more_within_it() {
     let Ok(ServerHandshakeStep::Transmission(negotiated)) = outcome.end else {
         panic!("{:?}", outcome.end)
     };
-    let nothing =
-        Negotiated { export: 0, structured: false, base_allocation: false, block_sizes: false };
+    let nothing = Negotiated {
+        export: 0,
+        headers: Headers::Simple,
+        base_allocation: false,
+        block_sizes: false,
+    };
     assert_eq!(negotiated, nothing);
 }
 

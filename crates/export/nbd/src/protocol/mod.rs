@@ -17,9 +17,11 @@ pub mod constants;
 mod export;
 mod handshake_client;
 mod handshake_server;
+mod headers;
 mod reply;
 mod reply_decoder;
 mod request;
+mod request_decoder;
 mod wire;
 
 pub use export::{BlockSizes, Export, ExportTable, ExportTableError, Features};
@@ -29,12 +31,14 @@ pub use handshake_client::{
 pub use handshake_server::{
     Negotiated, ServerHandshake, ServerHandshakeError, ServerHandshakeStep, TlsOffer, encode_option,
 };
-pub use reply::{ErrorCode, ReplyEncoder};
+pub use headers::Headers;
+pub use reply::{Asked, ErrorCode, ReplyEncoder};
 pub use reply_decoder::{ReplyDecoder, ReplyEvent, ReplyViolation};
-pub use request::{
-    Command, Refusal, Request, RequestDecoder, RequestEvent, RequestRules, RequestViolation,
-};
+pub use request::{Command, Request, RequestRules};
+pub use request_decoder::{Refusal, RequestDecoder, RequestEvent, RequestViolation};
 
+#[cfg(test)]
+mod extended_tests;
 #[cfg(test)]
 mod handshake_tests;
 #[cfg(test)]

@@ -30,8 +30,9 @@ fn everything() -> Features {
 }
 
 fn rules(features: Features, structured: bool) -> RequestRules {
+    let headers = if structured { Headers::Structured } else { Headers::Simple };
     let negotiated =
-        Negotiated { export: 0, structured, base_allocation: structured, block_sizes: true };
+        Negotiated { export: 0, headers, base_allocation: structured, block_sizes: true };
     RequestRules::new(&export(features), negotiated)
 }
 
@@ -47,6 +48,11 @@ fn raw(flags: u16, kind: u16, offset: u64, length: u32) -> Vec<u8> {
 
 fn decide(rules: RequestRules, bytes: &[u8]) -> Result<RequestEvent, RequestViolation> {
     RequestDecoder::new(rules).step(&mut &bytes[..])
+}
+
+/// A request whose reply is encoded.
+fn asked(cookie: u64, offset: u64) -> Asked {
+    Asked { cookie, offset }
 }
 
 fn refused(rules: RequestRules, bytes: &[u8]) -> Option<ErrorCode> {
@@ -171,7 +177,7 @@ fn a_write_too_long_to_skip_ends_the_connection() {
     assert_eq!(refused(rules, &skipped), Some(ErrorCode::Invalid));
     assert_eq!(
         decide(rules, &raw(0, CMD_WRITE, 0, SKIPPED_BYTES_MAX + 1)),
-        Err(RequestViolation::PayloadTooLong(SKIPPED_BYTES_MAX + 1))
+        Err(RequestViolation::PayloadTooLong(u64::from(SKIPPED_BYTES_MAX) + 1))
     );
     // Only a write carries a payload.
     assert_eq!(refused(rules, &raw(0, CMD_TRIM, 0, 1 << 29)), None);
@@ -188,32 +194,33 @@ fn garbage_ends_the_connection_and_disconnect_is_understood() {
 fn replies_are_the_bytes_of_the_specification() {
     let encode = |structured: bool, write: fn(&ReplyEncoder, &mut Vec<u8>)| {
         let mut out = Vec::new();
-        write(&ReplyEncoder::new(structured), &mut out);
+        let headers = if structured { Headers::Structured } else { Headers::Simple };
+        write(&ReplyEncoder::new(headers), &mut out);
         out
     };
     let cookie = 0x0102_0304_0506_0708_u64;
     assert_eq!(
-        encode(false, |encoder, out| encoder.done(0x0102_0304_0506_0708, out)),
+        encode(false, |encoder, out| encoder.done(asked(0x0102_0304_0506_0708, 5), out)),
         [&SIMPLE_REPLY_MAGIC.to_be_bytes()[..], &[0; 4], &cookie.to_be_bytes()].concat()
     );
     assert_eq!(
-        encode(false, |encoder, out| encoder.error(7, ErrorCode::NoSpace, "full", out)),
+        encode(false, |encoder, out| encoder.error(asked(7, 5), ErrorCode::NoSpace, "full", out)),
         *b"\x67\x44\x66\x98\0\0\0\x1c\0\0\0\0\0\0\0\x07"
     );
     assert_eq!(
-        encode(true, |encoder, out| encoder.error(7, ErrorCode::NoSpace, "full", out)),
+        encode(true, |encoder, out| encoder.error(asked(7, 5), ErrorCode::NoSpace, "full", out)),
         *b"\x66\x8e\x33\xef\0\x01\x80\x01\0\0\0\0\0\0\0\x07\0\0\0\x0a\0\0\0\x1c\0\x04full"
     );
     assert_eq!(
-        encode(false, |encoder, out| encoder.read(7, 512, 4096, out)),
+        encode(false, |encoder, out| encoder.read(asked(7, 512), 4096, out)),
         *b"\x67\x44\x66\x98\0\0\0\0\0\0\0\0\0\0\0\x07"
     );
     assert_eq!(
-        encode(true, |encoder, out| encoder.read(7, 512, 4096, out)),
+        encode(true, |encoder, out| encoder.read(asked(7, 512), 4096, out)),
         *b"\x66\x8e\x33\xef\0\x01\0\x01\0\0\0\0\0\0\0\x07\0\0\x10\x08\0\0\0\0\0\0\x02\0"
     );
     assert_eq!(
-        encode(true, |encoder, out| encoder.extents(7, &[(4096, 0), (512, 3)], out)),
+        encode(true, |encoder, out| encoder.extents(asked(7, 5), &[(4096, 0), (512, 3)], out)),
         *b"\x66\x8e\x33\xef\0\x01\0\x05\0\0\0\0\0\0\0\x07\0\0\0\x14\0\0\0\x01\0\0\x10\0\0\0\0\0\
            \0\0\x02\0\0\0\0\x03"
     );
@@ -222,7 +229,8 @@ fn replies_are_the_bytes_of_the_specification() {
 #[test]
 fn an_overlong_message_is_cut_between_characters() {
     let mut out = Vec::new();
-    ReplyEncoder::new(true).error(1, ErrorCode::Io, &"é".repeat(3000), &mut out);
+    let encoder = ReplyEncoder::new(Headers::Structured);
+    encoder.error(asked(1, 0), ErrorCode::Io, &"é".repeat(3000), &mut out);
     let mut decoder = ReplyDecoder::new();
     let event = decoder.step(&mut &out[..]).expect("our own reply is well formed");
     assert_eq!(event, ReplyEvent::Error { cookie: 1, code: ErrorCode::Io, done: true });
@@ -363,7 +371,7 @@ fn any_request() -> impl Strategy<Value = Request> {
     (any::<u64>(), command, 0u16..64, 0u64..(1 << 22), 0u32..9, block).prop_map(
         |(cookie, command, flags, offset, length, block)| {
             let flags = if flags < 32 { flags & CMD_FLAG_FUA } else { flags };
-            let length = length * block as u32;
+            let length = u64::from(length) * block;
             match command {
                 Command::Flush => Request { cookie, command, flags, offset: 0, length: 0 },
                 _ => Request { cookie, command, flags, offset: offset * block, length },
@@ -400,8 +408,8 @@ proptest! {
             match event {
                 RequestEvent::Request(decoded) => {
                     prop_assert_eq!(decoded, request);
-                    prop_assert!(request.offset + u64::from(request.length) <= SIZE);
-                    prop_assert_eq!((request.offset | u64::from(request.length)) % 512, 0);
+                    prop_assert!(request.offset + request.length <= SIZE);
+                    prop_assert_eq!((request.offset | request.length) % 512, 0);
                     if request.command == Command::Write {
                         carried.resize(carried.len() + request.length as usize, number as u8);
                     }
@@ -438,7 +446,7 @@ proptest! {
             stream[7] &= 7;
         }
         if let Ok(RequestEvent::Request(request)) = decide(rules(everything(), true), &stream) {
-            prop_assert!(request.offset.checked_add(u64::from(request.length)) <= Some(SIZE));
+            prop_assert!(request.offset.checked_add(request.length) <= Some(SIZE));
         }
     }
 
@@ -447,31 +455,33 @@ proptest! {
         replies in prop::collection::vec((any::<u64>(), 0u32..5, 1u32..600), 0..12),
         piece in 1usize..100,
     ) {
-        let encoder = ReplyEncoder::new(true);
+        let encoder = ReplyEncoder::new(Headers::Structured);
         let (mut stream, mut expected, mut sent) = (Vec::new(), Vec::new(), Vec::new());
         for (cookie, kind, length) in replies {
             match kind {
                 0 => {
-                    encoder.done(cookie, &mut stream);
+                    encoder.done(asked(cookie, 0), &mut stream);
                     expected.push(ReplyEvent::Simple { cookie, error: None });
                 }
                 1 => {
-                    encoder.error(cookie, ErrorCode::Io, &"m".repeat(length as usize), &mut stream);
+                    let words = "m".repeat(length as usize);
+                    encoder.error(asked(cookie, 0), ErrorCode::Io, &words, &mut stream);
                     expected.push(ReplyEvent::Error { cookie, code: ErrorCode::Io, done: true });
                 }
                 2 => {
-                    encoder.extents(cookie, &[(length, STATE_ZERO)], &mut stream);
+                    encoder.extents(asked(cookie, 0), &[(length.into(), STATE_ZERO)], &mut stream);
                     let (context, status) = (CONTEXT_ID, STATE_ZERO);
                     expected.push(ReplyEvent::Extent { cookie, context, length, status, done: true });
                 }
                 3 => {
-                    ReplyEncoder::new(false).error(cookie, ErrorCode::NoSpace, "", &mut stream);
+                    let simple = ReplyEncoder::new(Headers::Simple);
+                    simple.error(asked(cookie, 0), ErrorCode::NoSpace, "", &mut stream);
                     let error = Some(ErrorCode::NoSpace);
                     expected.push(ReplyEvent::Simple { cookie, error });
                 }
                 _ => {
                     let offset = cookie >> 3;
-                    encoder.read(cookie, offset, length, &mut stream);
+                    encoder.read(asked(cookie, offset), length, &mut stream);
                     stream.resize(stream.len() + length as usize, length as u8);
                     sent.resize(sent.len() + length as usize, length as u8);
                     expected.push(ReplyEvent::Data { cookie, offset, length, done: true });

@@ -79,9 +79,4 @@ impl<const N: usize> Gather<N> {
     pub fn come(&self) -> &[u8] {
         self.bytes.get(..self.have).unwrap_or_default()
     }
-
-    /// True if some but not all bytes have arrived.
-    pub fn is_partial(&self) -> bool {
-        self.have > 0
-    }
 }

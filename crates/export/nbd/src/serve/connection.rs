@@ -20,15 +20,16 @@ use braid_export::{Connected, Connections, Hold};
 use braid_shard::Shard;
 
 use super::limits::TlsMode;
+use super::long;
 use super::offer::{Entered, Offer};
 use super::passed::State;
 use super::replies::{Replies, Token};
 use super::status::extents_of;
 use super::visit::Visit;
-use crate::protocol::constants::REQUEST_BYTES;
+use crate::protocol::constants::{EXTENDED_REQUEST_BYTES, REQUEST_BYTES};
 use crate::protocol::{
-    Command, ErrorCode, Export, ExportTable, ExportTableError, Negotiated, Refusal, Request,
-    RequestDecoder, RequestEvent, RequestRules, RequestViolation, ServerHandshake,
+    Command, ErrorCode, Export, ExportTable, ExportTableError, Headers, Negotiated, Refusal,
+    Request, RequestDecoder, RequestEvent, RequestRules, RequestViolation, ServerHandshake,
     ServerHandshakeError, ServerHandshakeStep,
 };
 
@@ -133,7 +134,7 @@ struct Begin<'a> {
 
 async fn transmit(
     shard: &Shard,
-    (stream, receiver): (Rc<Stream>, Receiver),
+    (stream, mut receiver): (Rc<Stream>, Receiver),
     connected: &Connected,
     shared: Shared,
     (begin, client): (Begin<'_>, &str),
@@ -146,6 +147,9 @@ async fn transmit(
     let device = target.open(shard)?;
     let pass = gate.enter(shard).await;
     let decoder = RequestDecoder::resume(RequestRules::new(export, negotiated), skip);
+    if negotiated.headers == Headers::Extended {
+        receiver.set_head_bytes(EXTENDED_REQUEST_BYTES);
+    }
     let ended = Rc::downgrade(&stream);
     let account = Account::open(&memory, shard, move || {
         if let Some(stream) = ended.upgrade() {
@@ -153,7 +157,7 @@ async fn transmit(
         }
     });
     let unaligned = Unaligned::new(shard, &device, &pass);
-    let replies = Replies::new(shard, negotiated.structured, Rc::clone(&account), pass, figures);
+    let replies = Replies::new(shard, negotiated.headers, Rc::clone(&account), pass, figures);
     let held: Rc<dyn Hold> =
         Rc::new(Held { replies: Rc::clone(&replies), stream: Rc::clone(&stream) });
     Connections::enter(shard, connected.register(), &held);
@@ -161,6 +165,9 @@ async fn transmit(
     let shard = shard.clone();
     let mut reader = Reader { shard, receiver, decoder, device, unaligned, replies, account };
     let result = reader.run().await;
+    if result.is_err() {
+        reader.replies.client_gone();
+    }
     // After a disconnect request all outstanding requests are still answered (`NBD_CMD_DISC`).
     reader.replies.close();
     reader.replies.finished().await;
@@ -305,7 +312,7 @@ impl Reader {
                     Err(error) => return Err(ConnectionError::Receive(error)),
                 },
                 RequestEvent::Request(request) => {
-                    let ragged = is_ragged(&*self.device, request.offset, request.length.into());
+                    let ragged = is_ragged(&*self.device, request.offset, request.length);
                     let Some(token) = self.replies.admit(request, ragged).await else {
                         return Ok(self.not_admitted());
                     };
@@ -345,6 +352,8 @@ impl Reader {
     }
 
     fn end_of_stream(&self) -> Result<Ended, ConnectionError> {
+        // It may have closed its own direction only, and still gets what is ready soon.
+        self.replies.client_gone();
         if self.decoder.at_boundary() {
             return Ok(Ended::Over);
         }
@@ -353,9 +362,9 @@ impl Reader {
 
     /// False when the server stops.
     async fn refuse(&mut self, refusal: Refusal) -> bool {
-        // Only the cookie matters for the reply.
-        let Refusal { cookie, .. } = refusal;
-        let request = Request { cookie, command: Command::Flush, flags: 0, offset: 0, length: 0 };
+        // Only the cookie and the offset matter for the reply.
+        let Refusal { cookie, offset, .. } = refusal;
+        let request = Request { cookie, command: Command::Flush, flags: 0, offset, length: 0 };
         let Some(token) = self.replies.admit(request, false).await else { return false };
         self.replies.refuse(token, refusal);
         true
@@ -367,16 +376,13 @@ impl Reader {
         request: Request,
         token: Token,
     ) -> Result<Option<Ended>, ConnectionError> {
-        let Request { cookie, offset, length, .. } = request;
-        let len = u64::from(length);
+        let Request { cookie, offset, length: len, .. } = request;
         let op = match request.command {
-            Command::Read => {
-                Op::Read([self.shard.pool().get(length as usize)].into_iter().collect())
-            }
+            Command::Read => Op::Read([self.shard.pool().get(len as usize)].into_iter().collect()),
             Command::Write => {
                 // Held while the payload arrives: dropped, it gives the slot back.
                 let done = self.replies.completion(token);
-                let buf = self.shard.pool().get(length as usize);
+                let buf = self.shard.pool().get(len as usize);
                 self.account.begin(Way::In, len);
                 let received = self.receiver.read_or_cut(buf).await;
                 self.account.done(Way::In);
@@ -399,18 +405,18 @@ impl Reader {
                 if request.fast_zero() && !self.device.info().writes_zeroes {
                     let message = "zeroing is no faster than writing here";
                     let code = ErrorCode::NotSupported;
-                    self.replies.refuse(token, Refusal { cookie, code, message });
+                    self.replies.refuse(token, Refusal { cookie, offset, code, message });
                     return Ok(None);
                 }
                 Op::WriteZeroes { len, unmap: !request.no_hole(), fua: request.fua() }
             }
             Command::BlockStatus => {
                 let (bytes, one) = (offset..offset + len, request.only_one());
-                let block = u64::from(self.device.info().logical_block.max(1));
-                let (holes, replies) = (self.device.holes(bytes.clone()), Rc::clone(&self.replies));
+                let (device, replies) = (Rc::clone(&self.device), Rc::clone(&self.replies));
                 self.shard.spawn(async move {
-                    let holes = holes.await;
-                    replies.extents(token, extents_of(&bytes, &holes, block, one));
+                    let enough = || !replies.takes_requests();
+                    let extents = extents_of(&*device, bytes, one, enough).await;
+                    replies.extents(token, extents);
                 });
                 return Ok(None);
             }
@@ -426,6 +432,11 @@ impl Reader {
                 return Ok(None);
             }
         };
+        if let Some(changes) = long::pieces(offset, &op) {
+            let (unaligned, replies) = (Rc::clone(&self.unaligned), Rc::clone(&self.replies));
+            self.shard.spawn(long::carry_out(unaligned, replies, token, request, changes));
+            return Ok(None);
+        }
         let done = self.replies.completion(token);
         self.submit(request, token, op, done).await;
         Ok(None)
@@ -433,7 +444,7 @@ impl Reader {
 
     async fn submit(&self, request: Request, token: Token, op: Op, done: Completion) {
         let Request { command, offset, length, .. } = request;
-        if is_ragged(&*self.device, offset, length.into()) {
+        if is_ragged(&*self.device, offset, length) {
             let unaligned = Rc::clone(&self.unaligned);
             self.shard.spawn(async move {
                 done.complete(unaligned.carry_out(offset, op).await);

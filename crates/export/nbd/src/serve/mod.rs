@@ -13,6 +13,7 @@
 mod connection;
 mod exports;
 mod limits;
+mod long;
 mod offer;
 mod passed;
 mod read_only;

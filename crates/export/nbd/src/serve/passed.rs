@@ -7,12 +7,14 @@
 //! ```
 //! Numbers are little-endian. Both sides are braid on the same machine.
 
-use crate::protocol::Negotiated;
+use crate::protocol::{Headers, Negotiated};
 
 const VERSION: u8 = 1;
 const STRUCTURED: u8 = 1;
 const BASE_ALLOCATION: u8 = 1 << 1;
 const BLOCK_SIZES: u8 = 1 << 2;
+/// Headers are extended; then the flag of structured replies is set, too.
+const EXTENDED: u8 = 1 << 3;
 
 /// See the module's documentation.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,9 +31,10 @@ pub(super) struct State {
 
 impl State {
     pub fn encode(&self) -> Vec<u8> {
-        let Negotiated { structured, base_allocation, block_sizes, .. } = self.negotiated;
+        let Negotiated { headers, base_allocation, block_sizes, .. } = self.negotiated;
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        let flags = flag(structured, STRUCTURED)
+        let flags = flag(headers.structured(), STRUCTURED)
+            | flag(headers == Headers::Extended, EXTENDED)
             | flag(base_allocation, BASE_ALLOCATION)
             | flag(block_sizes, BLOCK_SIZES);
         let name = self.export.as_bytes();
@@ -52,15 +55,21 @@ impl State {
         if version != VERSION {
             return Err("it is of another version");
         }
-        if flags & !(STRUCTURED | BASE_ALLOCATION | BLOCK_SIZES) != 0 {
+        if flags & !(STRUCTURED | BASE_ALLOCATION | BLOCK_SIZES | EXTENDED) != 0 {
             return Err("it has an unknown flag");
         }
+        let headers = match (flags & STRUCTURED != 0, flags & EXTENDED != 0) {
+            (false, false) => Headers::Simple,
+            (true, false) => Headers::Structured,
+            (true, true) => Headers::Extended,
+            (false, true) => return Err("its flags contradict each other"),
+        };
         let length = usize::from(u16::from_le_bytes([low, high]));
         let (name, unread) = rest.split_at_checked(length).ok_or("its name is cut off")?;
         let export = std::str::from_utf8(name).map_err(|_| "its name is no text")?.to_owned();
         let negotiated = Negotiated {
             export: 0,
-            structured: flags & STRUCTURED != 0,
+            headers,
             base_allocation: flags & BASE_ALLOCATION != 0,
             block_sizes: flags & BLOCK_SIZES != 0,
         };
@@ -75,11 +84,10 @@ mod tests {
 
     use super::*;
 
-    fn state(flags: [bool; 3]) -> State {
-        let [structured, base_allocation, block_sizes] = flags;
+    fn state(headers: Headers, [base_allocation, block_sizes]: [bool; 2]) -> State {
         State {
             export: "data".into(),
-            negotiated: Negotiated { export: 0, structured, base_allocation, block_sizes },
+            negotiated: Negotiated { export: 0, headers, base_allocation, block_sizes },
             skip: 70_000,
             unread: vec![9; 300],
         }
@@ -87,15 +95,19 @@ mod tests {
 
     #[test]
     fn a_client_is_the_same_at_the_successor() {
-        for flags in [[true, false, false], [false, true, false], [false, false, true]] {
-            let there = state(flags);
+        for (headers, flags) in [
+            (Headers::Simple, [true, false]),
+            (Headers::Structured, [false, true]),
+            (Headers::Extended, [false, false]),
+        ] {
+            let there = state(headers, flags);
             assert_eq!(State::decode(&there.encode()).unwrap(), there);
         }
     }
 
     #[test]
     fn what_another_version_says_is_refused_and_no_cut_breaks_it() {
-        let bytes = state([true; 3]).encode();
+        let bytes = state(Headers::Structured, [true; 2]).encode();
         for at in 0..12 {
             assert!(State::decode(&bytes[..at]).is_err(), "{at}");
         }
@@ -105,7 +117,8 @@ mod tests {
             State::decode(&bytes)
         };
         assert!(with(0, 2).is_err());
-        assert!(with(1, 8).is_err());
+        assert!(with(1, 16).is_err());
+        assert!(with(1, EXTENDED).is_err());
         assert!(with(8, 0xff).is_err());
     }
 }

@@ -22,7 +22,7 @@ use braid_shard::Shard;
 use braid_shard::sync::Notify;
 
 use super::exports::error_code;
-use crate::protocol::{Command, ErrorCode, Refusal, ReplyEncoder, Request};
+use crate::protocol::{Asked, Command, ErrorCode, Headers, Refusal, ReplyEncoder, Request};
 
 /// Requests in flight per connection; further ones stay in the socket.
 const REQUESTS_MAX: usize = 128;
@@ -54,7 +54,7 @@ enum Answer {
     Outcome(Result<(), IoError>, BufMuts),
     Refused(ErrorCode, &'static str),
     /// Of a block status request.
-    Extents(Vec<(u32, u32)>),
+    Extents(Vec<(u64, u32)>),
 }
 
 /// The state shared by a connection's reader, its writer and its device's completions.
@@ -78,6 +78,8 @@ pub(super) struct Replies {
     closing: Cell<bool>,
     /// Nothing can be sent any more.
     dead: Cell<bool>,
+    /// The client has gone without a goodbye.
+    gone: Cell<bool>,
     to_write: Notify,
     room: Notify,
 }
@@ -85,13 +87,13 @@ pub(super) struct Replies {
 impl Replies {
     pub fn new(
         shard: &Shard,
-        structured: bool,
+        headers: Headers,
         account: Rc<Account>,
         pass: Rc<Pass>,
         figures: Arc<Figures>,
     ) -> Rc<Replies> {
         Rc::new(Replies {
-            encoder: ReplyEncoder::new(structured),
+            encoder: ReplyEncoder::new(headers),
             slots: RefCell::new(Vec::new()),
             free: RefCell::new(Vec::new()),
             ready: RefCell::new(VecDeque::new()),
@@ -105,6 +107,7 @@ impl Replies {
             leaving: Cell::new(false),
             closing: Cell::new(false),
             dead: Cell::new(false),
+            gone: Cell::new(false),
             to_write: Notify::new(shard),
             room: Notify::new(shard),
         })
@@ -114,8 +117,9 @@ impl Replies {
     /// `ragged`: it does not fit the device's blocks.
     pub async fn admit(&self, request: Request, ragged: bool) -> Option<Token> {
         let payload = match request.command {
-            Command::Read | Command::Write => Account::size_of(request.length),
-            Command::Cache => Account::size_of(request.length.min(PIECE as u32)),
+            // Both fit: the rules allow no more payload than the largest, which has 32 bits.
+            Command::Read | Command::Write => Account::size_of(request.length as u32),
+            Command::Cache => Account::size_of(request.length.min(PIECE) as u32),
             _ => 0,
         };
         let bytes = payload + if ragged { PIECE } else { 0 };
@@ -167,6 +171,16 @@ impl Replies {
         !(self.held.get() || self.stopping.get() || self.closing.get() || self.dead.get())
     }
 
+    /// Nobody waits for the answers of long requests any more: the client has gone, or the server stops.
+    pub fn gives_up(&self) -> bool {
+        self.gone.get() || self.dead.get() || self.stopping.get()
+    }
+
+    /// The client has gone without a goodbye.
+    pub fn client_gone(&self) {
+        self.gone.set(true);
+    }
+
     /// The obligation to complete an admitted request.
     pub fn completion(self: &Rc<Self>, token: Token) -> Completion {
         Completion::new(Rc::clone(self) as Rc<dyn Sink>, u64::from(token.0))
@@ -196,7 +210,7 @@ impl Replies {
     }
 
     /// Answers an admitted block status request, with the lengths and states of extents.
-    pub fn extents(&self, token: Token, extents: Vec<(u32, u32)>) {
+    pub fn extents(&self, token: Token, extents: Vec<(u64, u32)>) {
         self.answer(token, Answer::Extents(extents));
     }
 
@@ -210,7 +224,7 @@ impl Replies {
 
     fn answer(&self, token: Token, answer: Answer) {
         let read = self.slot(token).filter(|slot| slot.request.command == Command::Read);
-        self.unsent.set(self.unsent.get() + read.map_or(0, |slot| u64::from(slot.request.length)));
+        self.unsent.set(self.unsent.get() + read.map_or(0, |slot| slot.request.length));
         self.ready.borrow_mut().push_back((token, answer));
         self.to_write.notify_all();
     }
@@ -292,7 +306,7 @@ impl Replies {
     }
 
     fn count(&self, request: &Request, answer: &Answer) {
-        let length = u64::from(request.length);
+        let length = request.length;
         let failed = match answer {
             Answer::Outcome(Err(error), _) => {
                 request.command != Command::Trim || error.kind != IoErrorKind::Unsupported
@@ -306,33 +320,34 @@ impl Replies {
 
     fn encode(&self, request: &Request, answer: Answer, out: &mut Outgoing) {
         let Request { cookie, offset, length, .. } = *request;
-        let encoder = self.encoder;
+        let (encoder, asked) = (self.encoder, Asked { cookie, offset });
         match answer {
-            Answer::Refused(code, message) => encoder.error(cookie, code, message, out.heads()),
-            Answer::Extents(extents) => encoder.extents(cookie, &extents, out.heads()),
+            Answer::Refused(code, message) => encoder.error(asked, code, message, out.heads()),
+            Answer::Extents(extents) => encoder.extents(asked, &extents, out.heads()),
             // A discard is a hint: nothing is lost when the device cannot do it.
             Answer::Outcome(Err(IoError { kind: IoErrorKind::Unsupported, .. }), _)
                 if request.command == Command::Trim =>
             {
-                encoder.done(cookie, out.heads());
+                encoder.done(asked, out.heads());
             }
             Answer::Outcome(Err(error), _) => {
                 let message = error.to_string();
-                encoder.error(cookie, error_code(error.kind), &message, out.heads());
+                encoder.error(asked, error_code(error.kind), &message, out.heads());
             }
             Answer::Outcome(Ok(()), bufs) if request.command == Command::Read => {
                 let filled: usize = bufs.iter().map(|buf| buf.len()).sum();
-                if filled != length as usize || !out.has_room(bufs.len()) {
+                if filled as u64 != length || !out.has_room(bufs.len()) {
                     let message = "the device gave back another read than was asked for";
-                    encoder.error(cookie, ErrorCode::Io, message, out.heads());
+                    encoder.error(asked, ErrorCode::Io, message, out.heads());
                     return;
                 }
-                encoder.read(cookie, offset, length, out.heads());
+                // It fits: see `admit`.
+                encoder.read(asked, length as u32, out.heads());
                 for buf in bufs {
                     out.data(buf.freeze());
                 }
             }
-            Answer::Outcome(Ok(()), _) => encoder.done(cookie, out.heads()),
+            Answer::Outcome(Ok(()), _) => encoder.done(asked, out.heads()),
         }
     }
 
@@ -341,7 +356,7 @@ impl Replies {
             if let Some(slot) = self.slot(token) {
                 self.account.give(slot.bytes);
                 if slot.request.command == Command::Read {
-                    self.unsent.set(self.unsent.get() - u64::from(slot.request.length));
+                    self.unsent.set(self.unsent.get() - slot.request.length);
                 }
             }
             self.in_flight.set(self.in_flight.get() - 1);
