@@ -5,8 +5,8 @@ use crate::transaction_nr::TransactionNr;
 use crate::volume::Volume;
 use braid_device::Request;
 use braid_filesystem::{Errno, Ino};
+use braid_format::volume::extent::encode;
 use braid_format::volume::keys;
-use braid_format::volume::place::encode;
 use braid_kv::{Begun, Change, StoreError};
 use braid_shard::Shard;
 use braid_shard::plant::planted;
@@ -60,11 +60,11 @@ impl Volume {
         for (ino, inode) in &closed.inodes {
             records.push((keys::inode(*ino), Some(inode.with(|record| record.encode()))));
         }
-        for ((ino, group), places) in &closed.places {
+        for ((ino, group), extents) in &closed.extents {
             if let Some(inode) = self.inodes.get(*ino) {
                 inode.unstored.set(false);
             }
-            records.push((keys::places(*ino, *group), encode(&places.list())));
+            records.push((keys::extents(*ino, *group), encode(&extents.list())));
         }
         let bricks = self.bricks();
         for brick in &bricks {

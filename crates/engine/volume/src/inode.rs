@@ -1,7 +1,7 @@
-//! A file in memory: its attributes, the places of its stripes that are loaded, its locks; and the table of all.
+//! A file in memory: its attributes, the extents of its stripes that are loaded, its locks; and the table of all.
 
+use crate::group::ExtentGroup;
 use crate::locks::RangeLocks;
-use crate::places::Places;
 use crate::transaction_nr::TransactionNr;
 use braid_filesystem::{Attr, Ino, Kind, Time};
 use braid_format::volume::BLOCK;
@@ -18,21 +18,21 @@ const KEPT_MAX: usize = 64 << 10;
 pub struct Inode {
     ino: Ino,
     record: RefCell<InodeRecord>,
-    /// Groups of places by number.
-    pub places: RefCell<BTreeMap<u64, Rc<Places>>>,
+    /// Groups of extents by number.
+    pub extents: RefCell<BTreeMap<u64, Rc<ExtentGroup>>>,
     /// Ranges in use. A directory is locked as a whole.
     pub locks: Rc<RangeLocks>,
     /// The transaction that last changed anything of it.
     changed: Cell<TransactionNr>,
     /// The transaction that last changed what reading its data needs.
     data_changed: Cell<TransactionNr>,
-    /// It is new: no transaction with places of it was closed yet, so the store is not asked for them.
+    /// It is new: no transaction with extents of it was closed yet, so the store is not asked for them.
     pub unstored: Cell<bool>,
     /// The last loss of acknowledged writes to this file, by [`Volume::losses`](crate::Volume); 0 for none.
     pub lost: Cell<u64>,
     /// The last one that somebody was told of.
     pub lost_told: Cell<u64>,
-    /// Bytes after the end, in its last granule, may not be zero on the brick.
+    /// Bytes after the end, in its last sub-block, may not be zero on the brick.
     pub ragged: Cell<bool>,
     /// The file is no more: whoever still holds this changes nothing that is recorded.
     pub removed: Cell<bool>,
@@ -44,7 +44,7 @@ impl Inode {
         Rc::new(Inode {
             ino,
             record: RefCell::new(record),
-            places: RefCell::default(),
+            extents: RefCell::default(),
             locks: RangeLocks::new(shard),
             changed: Cell::new(0),
             data_changed: Cell::new(0),

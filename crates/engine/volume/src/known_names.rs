@@ -2,7 +2,7 @@
 //! that making, opening or removing a file does not ask the store for what the look-up before it has just found out, nor
 //! for names that are not there.
 //!
-//! A new directory is known as a whole, others are when they were read. Entries change in three places only (`add_entry`,
+//! A new directory is known as a whole, others are when they were read. Entries change in three extents only (`add_entry`,
 //! `take_entry` and repairs), which all tell; so what is known is never wrong.
 
 use braid_filesystem::Ino;

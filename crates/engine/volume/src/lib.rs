@@ -1,12 +1,12 @@
 //! Logical volumes of files over many bricks.
 //!
-//! A [`Volume`] lives on one shard, which owns all of it: names, attributes, places of stripes, free space. Metadata
+//! A [`Volume`] lives on one shard, which owns all of it: names, attributes, extents of stripes, free space. Metadata
 //! changes in memory and goes to a transactional store in batches; data goes straight to the bricks.
 //!
 //! ```text
 //!   FileSystem: lookup, make, rename, read, write …          jobs: balance, remove, flush, migrate …
 //!        │                      │                                         │
-//!      names ──────────────── inode, places ──────────────────────────── data: read, write, moving
+//!      names ──────────────── inode, extents ──────────────────────────── data: read, write, moving
 //!        │                      │                                         │
 //!   transaction ── commit ── space ──────────────────────────────────── brick
 //!        │                                                                │
@@ -20,7 +20,7 @@
 //! | `filesystem` | the volume as a file system |
 //! | `names/`, `known_names` | the tree of names; those that are known without asking the store |
 //! | `data/`, `stripes` | the bytes of files; how a range of them falls into stripes |
-//! | `inode`, `places`, `locks` | a file in memory |
+//! | `inode`, `extents`, `locks` | a file in memory |
 //! | `brick`, `space` | a device and its free blocks |
 //! | `transaction`, `transaction_nr`, `commit` | changes of metadata, and how they become durable |
 //! | `orphans`, `removal` | files that are to be removed, and how they are |
@@ -30,7 +30,7 @@
 //! | `grow` | the metadata region becomes larger |
 //! | `gate` | changes wait while somebody needs the volume to stay as it is |
 //!
-//! Invariants: a place in a durable transaction names blocks that were written and flushed before it; blocks that were freed
+//! Invariants: an extent in a durable transaction names blocks that were written and flushed before it; blocks that were freed
 //! are not written to before the transaction that freed them is durable; everything between two awaits is in one
 //! transaction.
 //!
@@ -47,6 +47,7 @@ mod data;
 mod error;
 mod filesystem;
 mod gate;
+mod group;
 mod grow;
 mod inode;
 mod jobs;
@@ -55,7 +56,6 @@ mod locks;
 mod mount;
 mod names;
 mod orphans;
-mod places;
 mod removal;
 mod space;
 mod status;

@@ -1,4 +1,4 @@
-//! Files that wait to be removed, or to lose the places beyond their ends.
+//! Files that wait to be removed, or to lose the extents beyond their ends.
 
 use braid_filesystem::Ino;
 use std::cell::{Cell, RefCell};
@@ -11,7 +11,7 @@ pub struct Orphans {
     pub queue: RefCell<VecDeque<Ino>>,
     /// A task is at work on the queue.
     pub running: Cell<bool>,
-    /// Files that are shorter than their places, which are still to be taken away: before anything is written beyond their
+    /// Files that are shorter than their extents, which are still to be taken away: before anything is written beyond their
     /// ends.
     pub cut: RefCell<BTreeSet<Ino>>,
 }

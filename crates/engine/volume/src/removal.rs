@@ -1,4 +1,4 @@
-//! Files without a name that nobody uses any more, and files that were cut: their places are freed in the
+//! Files without a name that nobody uses any more, and files that were cut: their extents are freed in the
 //! background, in steps that each end in a whole state.
 
 use crate::volume::Volume;

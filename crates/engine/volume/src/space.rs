@@ -46,12 +46,12 @@ struct Group {
 /// A run of blocks: the first, and how many.
 type Run = (u64, u64);
 
-/// The difference between the blocks in use of a group and those that places name.
+/// The difference between the blocks in use of a group and those that extents name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// In use, and no place names them: first block of the brick and number.
+    /// In use, and no extent names them: first block of the brick and number.
     pub leaked: Vec<Run>,
-    /// Named by a place, and not in use.
+    /// Named by an extent, and not in use.
     pub unmarked: Vec<Run>,
 }
 
@@ -167,7 +167,7 @@ impl Space {
         some.filter(|(_, group)| group.used > 0).map(|(at, _)| at).collect()
     }
 
-    /// The difference between the blocks in use of a group and `named`, those that places name. `stored`: its record,
+    /// The difference between the blocks in use of a group and `named`, those that extents name. `stored`: its record,
     /// which was read just now, for a group that is not in memory.
     ///
     /// # Errors
@@ -386,7 +386,7 @@ impl Space {
         });
     }
 
-    /// A run that is set aside is in use from the open transaction on, in which a place names it.
+    /// A run that is set aside is in use from the open transaction on, in which an extent names it.
     pub fn confirm(&self, start: u64, blocks: u64) {
         self.each_group(start, blocks, |group, at, len, bitmaps| {
             set(&mut bitmaps.used, at, len);
@@ -394,7 +394,7 @@ impl Space {
         });
     }
 
-    /// A block that a place names was recorded as free; its group is in memory.
+    /// A block that an extent names was recorded as free; its group is in memory.
     pub fn mark_named(&self, block: u64) {
         let is_busy = self.is_busy(block);
         if !is_busy {

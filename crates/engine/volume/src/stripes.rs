@@ -1,7 +1,7 @@
-//! The stripes, granules and blocks of a range of a file.
+//! The stripes, sub-blocks and blocks of a range of a file.
 
 use braid_format::volume::BLOCK;
-use braid_format::volume::place::{Place, granule};
+use braid_format::volume::extent::{Extent, sub_block};
 use std::ops::Range;
 
 /// The sizes that a volume was made with.
@@ -9,8 +9,8 @@ use std::ops::Range;
 pub struct Geometry {
     /// Bytes of a stripe, a power of two.
     pub stripe: u64,
-    /// Bytes of a granule: what is written or not written as a whole.
-    pub granule: u64,
+    /// Bytes of a sub-block: what is written or not written as a whole.
+    pub sub_block: u64,
 }
 
 /// The part of a range that lies in one stripe. Offsets are bytes from the start of the stripe.
@@ -37,7 +37,7 @@ pub fn up(value: u64, unit: u64) -> u64 {
 impl Geometry {
     /// Of stripes of `stripe` bytes.
     pub fn new(stripe: u64) -> Geometry {
-        Geometry { stripe, granule: granule(stripe) }
+        Geometry { stripe, sub_block: sub_block(stripe) }
     }
 
     /// Blocks of a whole stripe.
@@ -45,10 +45,10 @@ impl Geometry {
         self.stripe / BLOCK
     }
 
-    /// Blocks of a place that holds the first `bytes` bytes of a stripe: whole granules, so that a place that grows has
-    /// no granule of which a part was never written.
+    /// Blocks of an extent that holds the first `bytes` bytes of a stripe: whole sub-blocks, so that an extent that grows has
+    /// no sub-block of which a part was never written.
     pub fn blocks_to(&self, bytes: u64) -> u64 {
-        up(bytes, self.granule) / BLOCK
+        up(bytes, self.sub_block) / BLOCK
     }
 
     /// The pieces of `range`, in order.
@@ -66,24 +66,24 @@ impl Geometry {
         })
     }
 
-    /// Bits of the granules that overlap `from..to` of a stripe.
+    /// Bits of the sub-blocks that overlap `from..to` of a stripe.
     pub fn touched(&self, from: u64, to: u64) -> u32 {
         if from >= to {
             return 0;
         }
-        bits(from / self.granule, to.div_ceil(self.granule))
+        bits(from / self.sub_block, to.div_ceil(self.sub_block))
     }
 
-    /// Bits of the granules that lie wholly in `from..to` of a stripe.
+    /// Bits of the sub-blocks that lie wholly in `from..to` of a stripe.
     pub fn covered(&self, from: u64, to: u64) -> u32 {
-        bits(from.div_ceil(self.granule), to / self.granule)
+        bits(from.div_ceil(self.sub_block), to / self.sub_block)
     }
 
     /// Cuts `from..to` of a stripe, multiples of a block, into the longest parts that are all on the brick or all
     /// zero; true: on the brick.
     pub fn runs(
         self,
-        place: Place,
+        extent: Extent,
         from: u64,
         to: u64,
     ) -> impl Iterator<Item = (Range<u64>, bool)> {
@@ -93,23 +93,25 @@ impl Geometry {
                 return None;
             }
             let start = at;
-            let kind = self.is_written(place, at);
-            while at < to && self.is_written(place, at) == kind {
-                at = (down(at, self.granule) + self.granule).min(to).min(self.next_edge(place, at));
+            let kind = self.is_written(extent, at);
+            while at < to && self.is_written(extent, at) == kind {
+                at = (down(at, self.sub_block) + self.sub_block)
+                    .min(to)
+                    .min(self.next_edge(extent, at));
             }
             Some((start..at, kind))
         })
     }
 
-    /// The end of the place, when it lies after `at`.
-    fn next_edge(&self, place: Place, at: u64) -> u64 {
-        let end = u64::from(place.blocks) * BLOCK;
+    /// The end of the extent, when it lies after `at`.
+    fn next_edge(&self, extent: Extent, at: u64) -> u64 {
+        let end = u64::from(extent.blocks) * BLOCK;
         if end > at { end } else { u64::MAX }
     }
 
     /// True when the byte at `at` of the stripe is to be read from the brick.
-    pub fn is_written(&self, place: Place, at: u64) -> bool {
-        at < u64::from(place.blocks) * BLOCK && place.written >> (at / self.granule) & 1 == 1
+    pub fn is_written(&self, extent: Extent, at: u64) -> bool {
+        at < u64::from(extent.blocks) * BLOCK && extent.written >> (at / self.sub_block) & 1 == 1
     }
 }
 
@@ -138,8 +140,8 @@ mod tests {
     #[test]
     fn runs_follow_the_written_granules_and_end_with_the_place() {
         let geometry = Geometry::new(128 << 10);
-        let place = Place { start: 0, written: 0b1101, blocks: 3, brick: 0 };
-        let runs: Vec<(Range<u64>, bool)> = geometry.runs(place, 0, 20480).collect();
+        let extent = Extent { start: 0, written: 0b1101, blocks: 3, brick: 0 };
+        let runs: Vec<(Range<u64>, bool)> = geometry.runs(extent, 0, 20480).collect();
         assert_eq!(
             runs,
             vec![(0..4096, true), (4096..8192, false), (8192..12288, true), (12288..20480, false)]

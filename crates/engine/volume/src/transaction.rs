@@ -4,10 +4,10 @@
 //! it holds whole operations only; the next is open while the closed one is on its way to the store. Readers see
 //! open, then closed, then stored.
 //!
-//! Inodes, places and free space change in their own structures and become records when the transaction is closed.
+//! Inodes, extents and free space change in their own structures and become records when the transaction is closed.
 
+use crate::group::ExtentGroup;
 use crate::inode::Inode;
-use crate::places::Places;
 use crate::transaction_nr::TransactionNr;
 use braid_filesystem::Ino;
 use braid_kv::{Change, Pair, Store, StoreError};
@@ -31,7 +31,7 @@ pub struct Transactions {
     open: RefCell<Changes>,
     closed: RefCell<Rc<Changes>>,
     inodes: RefCell<BTreeMap<Ino, Rc<Inode>>>,
-    places: RefCell<BTreeMap<(Ino, u64), Rc<Places>>>,
+    extents: RefCell<BTreeMap<(Ino, u64), Rc<ExtentGroup>>>,
     number: Cell<TransactionNr>,
     durable: Cell<TransactionNr>,
     wanted: Cell<TransactionNr>,
@@ -53,8 +53,8 @@ pub struct Closed {
     pub number: TransactionNr,
     /// Inodes that were changed.
     pub inodes: BTreeMap<Ino, Rc<Inode>>,
-    /// Groups of places that were changed.
-    pub places: BTreeMap<(Ino, u64), Rc<Places>>,
+    /// Groups of extents that were changed.
+    pub extents: BTreeMap<(Ino, u64), Rc<ExtentGroup>>,
 }
 
 impl Transactions {
@@ -65,7 +65,7 @@ impl Transactions {
             open: RefCell::default(),
             closed: RefCell::default(),
             inodes: RefCell::default(),
-            places: RefCell::default(),
+            extents: RefCell::default(),
             number: Cell::new(1),
             durable: Cell::new(0),
             wanted: Cell::new(0),
@@ -117,9 +117,9 @@ impl Transactions {
         self.inodes.borrow_mut().remove(&ino);
     }
 
-    /// `places` have changed.
-    pub fn touch_places(&self, places: &Rc<Places>) {
-        self.places.borrow_mut().entry(places.key()).or_insert_with(|| Rc::clone(places));
+    /// `extents` have changed.
+    pub fn touch_group(&self, extents: &Rc<ExtentGroup>) {
+        self.extents.borrow_mut().entry(extents.key()).or_insert_with(|| Rc::clone(extents));
         self.ask_when_large();
     }
 
@@ -128,15 +128,15 @@ impl Transactions {
         self.inodes.borrow().contains_key(&ino)
     }
 
-    /// True when these places have changed since the last transaction was closed.
-    pub fn has_places(&self, key: (Ino, u64)) -> bool {
-        self.places.borrow().contains_key(&key)
+    /// True when these extents have changed since the last transaction was closed.
+    pub fn has_extents(&self, key: (Ino, u64)) -> bool {
+        self.extents.borrow().contains_key(&key)
     }
 
-    /// The groups of places, from the first key of `range` on and before its last, that have changed since the last
+    /// The groups of extents, from the first key of `range` on and before its last, that have changed since the last
     /// transaction was closed.
-    pub fn changed_places(&self, range: std::ops::Range<(Ino, u64)>) -> Vec<Rc<Places>> {
-        self.places.borrow().range(range).map(|(_, places)| Rc::clone(places)).collect()
+    pub fn changed_groups(&self, range: std::ops::Range<(Ino, u64)>) -> Vec<Rc<ExtentGroup>> {
+        self.extents.borrow().range(range).map(|(_, extents)| Rc::clone(extents)).collect()
     }
 
     /// Nothing has changed since the last transaction was closed.
@@ -147,12 +147,12 @@ impl Transactions {
     /// Bytes that the store will have to take, about: what is open and what is on its way.
     pub fn pending_bytes(&self) -> u64 {
         let inodes = self.inodes.borrow().len() as u64 * 160;
-        let places = self.places.borrow().len() as u64 * 1100;
-        self.bytes.get() + inodes + places + self.closed_bytes.get()
+        let extents = self.extents.borrow().len() as u64 * 1100;
+        self.bytes.get() + inodes + extents + self.closed_bytes.get()
     }
 
     fn changed_objects(&self) -> usize {
-        self.open.borrow().len() + self.inodes.borrow().len() + self.places.borrow().len()
+        self.open.borrow().len() + self.inodes.borrow().len() + self.extents.borrow().len()
     }
 
     /// Objects that a transaction may change: fewer where the store may have no room for a larger commit.
@@ -314,7 +314,7 @@ impl Transactions {
         Closed {
             number,
             inodes: std::mem::take(&mut self.inodes.borrow_mut()),
-            places: std::mem::take(&mut self.places.borrow_mut()),
+            extents: std::mem::take(&mut self.extents.borrow_mut()),
         }
     }
 

@@ -54,7 +54,7 @@ pub struct Volume {
     pub(crate) record_changed: Cell<bool>,
     /// The buckets or the bricks' records have changed: rare, and large.
     pub(crate) placement_changed: Cell<bool>,
-    /// Groups of places in memory, of all files, about.
+    /// Groups of extents in memory, of all files, about.
     pub(crate) kept_groups: Cell<usize>,
     pub(crate) orphans: Orphans,
     pub(crate) clock: Clock,

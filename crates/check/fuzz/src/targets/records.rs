@@ -1,6 +1,6 @@
 //! The records of a volume's metadata, and their keys.
 //!
-//! An input is the record, or the key; in front of places stands the stripe, as what 16 KiB are to be shifted by, and the
+//! An input is the record, or the key; in front of extents stands the stripe, as what 16 KiB are to be shifted by, and the
 //! group.
 
 use super::target::{PLAIN, Target, Verdict, head, must};
@@ -8,9 +8,9 @@ use crate::mutate::{be, le};
 use braid_format::volume::RecordError;
 use braid_format::volume::brick_record::BrickRecord;
 use braid_format::volume::entry::{ByCookie, ByName};
+use braid_format::volume::extent::{self, PER_GROUP, STRIPE_RANGE};
 use braid_format::volume::inode::InodeRecord;
 use braid_format::volume::job::JobRecord;
-use braid_format::volume::place::{self, PER_GROUP, STRIPE_RANGE};
 use braid_format::volume::space::{self, GROUP_BLOCKS};
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_format::volume::{BLOCK, keys};
@@ -51,10 +51,10 @@ pub const INODE: Target = Target {
 
 /// Where the stripes of a file lie.
 pub const PLACES: Target = Target {
-    name: "places",
-    what: "places of the stripes of a file",
+    name: "extents",
+    what: "extents of the stripes of a file",
     fields: &[le(0, 1), le(1, 8), le(9, 8), le(17, 4), le(21, 2), le(23, 2), le(37, 2), le(53, 2)],
-    run: places,
+    run: extents,
     ..PLAIN
 };
 
@@ -194,22 +194,22 @@ fn read_back_as<T>(
     }
 }
 
-fn places(input: &[u8]) -> Result<Verdict, String> {
+fn extents(input: &[u8]) -> Result<Verdict, String> {
     let (shift, rest) = head::<1>(input);
     let (group, record) = head::<8>(rest);
     let (shift, group) = (u32::from(shift[0]) % 13, u64::from_le_bytes(group));
     let stripe = STRIPE_RANGE.start() << shift;
-    let parse = |bytes: &[u8]| place::parse(7, group, stripe, bytes);
-    read_back_as(parse(record), |places| {
-        let fits = |place: &place::Place| u64::from(place.blocks) * BLOCK <= stripe;
-        must(places.iter().all(fits), "a place is no larger than a stripe")?;
+    let parse = |bytes: &[u8]| extent::parse(7, group, stripe, bytes);
+    read_back_as(parse(record), |extents| {
+        let fits = |extent: &extent::Extent| u64::from(extent.blocks) * BLOCK <= stripe;
+        must(extents.iter().all(fits), "an extent is no larger than a stripe")?;
         let end = (u128::from(group) + 1) * u128::from(PER_GROUP * stripe);
         must(end <= u128::from(u64::MAX), "the file can be so large")?;
-        let Some(bytes) = place::encode(places) else {
-            let holes = places.iter().all(|place| place.is_hole());
+        let Some(bytes) = extent::encode(extents) else {
+            let holes = extents.iter().all(|extent| extent.is_hole());
             return must(holes, "only holes have no record");
         };
-        must(parse(&bytes).as_ref() == Ok(places), "what is written is read back")
+        must(parse(&bytes).as_ref() == Ok(extents), "what is written is read back")
     })
 }
 
@@ -225,7 +225,7 @@ fn key(input: &[u8]) -> Result<Verdict, String> {
         match tag {
             Some(b'I') => same(keys::inode(ino)),
             Some(b'O') => same(keys::orphan(ino)),
-            Some(b'P') => same(keys::places(ino, second)),
+            Some(b'P') => same(keys::extents(ino, second)),
             Some(b'C') => same(keys::cookie(ino, second)),
             Some(b'D') => same(keys::name(ino, name)),
             Some(b'X') => same(keys::xattr(ino, name)),

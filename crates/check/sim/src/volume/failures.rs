@@ -1,7 +1,7 @@
 //! Bricks that fail: blocks that cannot be read or take no write, a write or a flush that fails, a brick that is slow
 //! or gone. Some come back at the next mount, others never.
 //!
-//! What may be lost then is known exactly: what the recorded places have on bricks that are not there, or on blocks
+//! What may be lost then is known exactly: what the recorded extents have on bricks that are not there, or on blocks
 //! that cannot be read. Nothing else may be, and the volume's check has to name the former.
 
 use super::ledger::Pairs;
@@ -9,7 +9,7 @@ use super::run::VolumeRun;
 use crate::member::Member;
 use crate::waiting::{Over, wait};
 use braid_filesystem::Ino;
-use braid_format::volume::place::{self, PER_GROUP, Place};
+use braid_format::volume::extent::{self, Extent, PER_GROUP};
 use braid_format::volume::{BLOCK, keys};
 use braid_shard::Shard;
 use braid_volume::{CheckReport, Geometry, NoteLost};
@@ -187,10 +187,12 @@ impl VolumeRun {
         let unread = &life.client.unread;
         for (id, range) in unread {
             let Some((ino, _)) = model.numbers.get(id).copied() else { continue };
-            let place = place_of(&pairs, ino, range.start / stripe, stripe);
-            if place.is_none_or(|place| !self.is_bad(place, range.start % stripe)) {
-                let text =
-                    format!("f{id}, file {ino}: at {} nothing can be read: {place:?}", range.start);
+            let extent = extent_of(&pairs, ino, range.start / stripe, stripe);
+            if extent.is_none_or(|extent| !self.is_bad(extent, range.start % stripe)) {
+                let text = format!(
+                    "f{id}, file {ino}: at {} nothing can be read: {extent:?}",
+                    range.start
+                );
                 return self.told("only_what_a_brick_took_is_lost", &text);
             }
         }
@@ -232,13 +234,14 @@ impl VolumeRun {
         Ok(life.metadata())
     }
 
-    /// The block of a place that holds byte `at` of its stripe cannot be read.
-    fn is_bad(&self, place: Place, at: u64) -> bool {
-        let Some(brick) = self.life.as_ref().and_then(|life| life.volume.brick(place.brick)) else {
+    /// The block of an extent that holds byte `at` of its stripe cannot be read.
+    fn is_bad(&self, extent: Extent, at: u64) -> bool {
+        let Some(brick) = self.life.as_ref().and_then(|life| life.volume.brick(extent.brick))
+        else {
             return false;
         };
         let Some(member) = self.member_of(&brick) else { return false };
-        let from = brick.byte_of(place.start) + at / BLOCK * BLOCK;
+        let from = brick.byte_of(extent.start) + at / BLOCK * BLOCK;
         let overlaps = |bad: &Range<u64>| bad.start < from + BLOCK && from < bad.end;
         !brick.is_there() || member.is_gone() || member.unreadable().iter().any(overlaps)
     }
@@ -254,17 +257,17 @@ impl VolumeRun {
             let (Some(ino), Some(group)) = (keys::ino_of(key), keys::second_of(key)) else {
                 continue;
             };
-            let Ok(places) = place::parse(ino, group, geometry.stripe, value) else { continue };
-            for (place, stripe) in places.iter().zip(group * PER_GROUP..) {
-                if place.is_hole() || is_there(place.brick) {
+            let Ok(extents) = extent::parse(ino, group, geometry.stripe, value) else { continue };
+            for (extent, stripe) in extents.iter().zip(group * PER_GROUP..) {
+                if extent.is_hole() || is_there(extent.brick) {
                     continue;
                 }
-                for granule in (0..32).filter(|granule| place.written >> granule & 1 == 1) {
-                    let from = stripe * geometry.stripe + granule * geometry.granule;
+                for sub_block in (0..32).filter(|sub_block| extent.written >> sub_block & 1 == 1) {
+                    let from = stripe * geometry.stripe + sub_block * geometry.sub_block;
                     let ranges = lost.entry(ino).or_default();
                     match ranges.last_mut().filter(|last| last.1 == from) {
-                        Some(last) => last.1 = from + geometry.granule,
-                        None => ranges.push((from, from + geometry.granule)),
+                        Some(last) => last.1 = from + geometry.sub_block,
+                        None => ranges.push((from, from + geometry.sub_block)),
                     }
                 }
             }
@@ -294,8 +297,8 @@ impl VolumeRun {
     }
 }
 
-fn place_of(pairs: &Pairs, ino: Ino, stripe: u64, bytes: u64) -> Option<Place> {
+fn extent_of(pairs: &Pairs, ino: Ino, stripe: u64, bytes: u64) -> Option<Extent> {
     let group = stripe / PER_GROUP;
-    let places = place::parse(ino, group, bytes, pairs.get(&keys::places(ino, group))?).ok()?;
-    Some(places[(stripe % PER_GROUP) as usize])
+    let extents = extent::parse(ino, group, bytes, pairs.get(&keys::extents(ino, group))?).ok()?;
+    Some(extents[(stripe % PER_GROUP) as usize])
 }

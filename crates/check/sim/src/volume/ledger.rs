@@ -5,7 +5,7 @@ use braid_format::volume::brick_record::BrickRecord;
 use braid_format::volume::entry::{ByCookie, ByName};
 use braid_format::volume::inode::InodeRecord;
 use braid_format::volume::volume_record::VolumeRecord;
-use braid_format::volume::{keys, place, space};
+use braid_format::volume::{extent, keys, space};
 use braid_layout::buckets::Buckets;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ struct Reader<'a> {
     /// Owner of each block, by brick and block.
     owners: BTreeMap<(u16, u64), u64>,
     inodes: BTreeMap<u64, InodeRecord>,
-    /// Blocks of places, by file.
+    /// Blocks of extents, by file.
     held: BTreeMap<u64, u64>,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         for (key, _) in self.all(b'O') {
             self.ledger.orphans.insert(keys::ino_of(key).ok_or("an orphan's key that is none")?);
         }
-        self.places(volume.stripe)?;
+        self.extents(volume.stripe)?;
         self.blocks()?;
         self.names()?;
         self.ledger.files = self.inodes.len();
@@ -110,29 +110,32 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn places(&mut self, stripe: u64) -> Result<(), String> {
+    fn extents(&mut self, stripe: u64) -> Result<(), String> {
         for (key, value) in self.all(b'P') {
             let ids = (keys::ino_of(key), keys::second_of(key));
             let (Some(ino), Some(group)) = ids else {
-                return Err("a key of places that is none".to_string());
+                return Err("a key of extents that is none".to_string());
             };
             if !self.inodes.contains_key(&ino) {
-                return Err(format!("file {ino} has places and no attributes"));
+                return Err(format!("file {ino} has extents and no attributes"));
             }
-            for place in place::parse(ino, group, stripe, value).map_err(text)? {
-                if !place.is_hole() && !self.ledger.blocks.contains_key(&place.brick) {
-                    return Err(format!("file {ino} lies on brick {}, which is none", place.brick));
+            for extent in extent::parse(ino, group, stripe, value).map_err(text)? {
+                if !extent.is_hole() && !self.ledger.blocks.contains_key(&extent.brick) {
+                    return Err(format!(
+                        "file {ino} lies on brick {}, which is none",
+                        extent.brick
+                    ));
                 }
-                for block in place.start..place.start + u64::from(place.blocks) {
-                    let other = self.owners.insert((place.brick, block), ino);
+                for block in extent.start..extent.start + u64::from(extent.blocks) {
+                    let other = self.owners.insert((extent.brick, block), ino);
                     if let Some(other) = other {
-                        let brick = place.brick;
+                        let brick = extent.brick;
                         return Err(format!(
                             "block {block} of brick {brick} belongs to files {other} and {ino}"
                         ));
                     }
                 }
-                *self.held.entry(ino).or_default() += u64::from(place.blocks);
+                *self.held.entry(ino).or_default() += u64::from(extent.blocks);
             }
         }
         for (ino, inode) in &self.inodes {

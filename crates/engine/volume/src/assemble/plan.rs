@@ -20,7 +20,7 @@ const MIB: u64 = 1 << 20;
 /// Areas begin at multiples of this at least, in bytes.
 const ALIGN: u64 = MIB;
 /// A metadata region has this part of the volume's capacity, unless somebody chose: some 5000 bytes for each stripe of
-/// 256 KiB, where the place of a stripe takes some 20 and a small file with its name some 500.
+/// 256 KiB, where the extent of a stripe takes some 20 and a small file with its name some 500.
 const METADATA_PART: u64 = 50;
 /// The least that is chosen, where a quarter of a brick allows it.
 const METADATA_MIN: u64 = 32 * MIB;

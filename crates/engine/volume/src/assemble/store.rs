@@ -83,7 +83,7 @@ impl BrickStore {
     pub async fn add_half(&self, id: u16) -> Result<(), AssembleError> {
         let _turn = self.turn.take(1).await;
         let region = region(&self.superblocks, id)?;
-        let place = {
+        let extent = {
             let mut halves = self.halves.borrow_mut();
             // The store puts it in the first place that is free.
             let Some(free) = halves.iter().position(Option::is_none) else {
@@ -99,7 +99,7 @@ impl BrickStore {
         if made.is_ok() {
             made = self.kv.add_half(region).await.map_err(AssembleError::from);
         }
-        let still = self.halves.borrow().get(place).copied().flatten() == Some(id);
+        let still = self.halves.borrow().get(extent).copied().flatten() == Some(id);
         match made {
             Ok(()) if still => {
                 self.superblocks.note_metadata(id, MetadataState::InSync);
@@ -107,7 +107,7 @@ impl BrickStore {
             }
             Ok(()) => Ok(()),
             Err(error) => {
-                if still && let Some(half) = self.halves.borrow_mut().get_mut(place) {
+                if still && let Some(half) = self.halves.borrow_mut().get_mut(extent) {
                     *half = None;
                 }
                 Err(error)
@@ -121,9 +121,9 @@ impl BrickStore {
     /// When nothing would be left.
     pub async fn drop_half(&self, id: u16) -> Result<(), AssembleError> {
         let _turn = self.turn.take(1).await;
-        let place = self.halves.borrow().iter().position(|half| *half == Some(id));
-        if let Some(place) = place {
-            self.kv.drop_half(place).await?;
+        let extent = self.halves.borrow().iter().position(|half| *half == Some(id));
+        if let Some(extent) = extent {
+            self.kv.drop_half(extent).await?;
         }
         self.superblocks.note_metadata(id, MetadataState::Unused);
         self.superblocks.settle().await
@@ -137,12 +137,12 @@ impl BrickStore {
         let _turn = self.turn.take(1).await;
         let halves = *self.halves.borrow();
         let mut regions = Vec::new();
-        for (place, id) in halves.iter().enumerate() {
+        for (extent, id) in halves.iter().enumerate() {
             let Some(id) = *id else { continue };
             match self.superblocks.brick(id) {
-                Some(_) => regions.push((place, region(&self.superblocks, id)?)),
+                Some(_) => regions.push((extent, region(&self.superblocks, id)?)),
                 // Its superblocks could not be written: it may not know that it has grown.
-                None => self.kv.drop_half(place).await?,
+                None => self.kv.drop_half(extent).await?,
             }
         }
         self.kv.prepare_growth(regions).await?;

@@ -1,4 +1,4 @@
-//! Which blocks places name, against those that are recorded as in use; so many groups of blocks at a time.
+//! Which blocks extents name, against those that are recorded as in use; so many groups of blocks at a time.
 
 use super::run::Walk;
 use crate::brick::Brick;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Groups in use that are looked at in one walk over all places: 64 MiB of bits, for 2 TiB.
+/// Groups in use that are looked at in one walk over all extents: 64 MiB of bits, for 2 TiB.
 #[cfg(not(test))]
 const GROUPS_AT_ONCE: usize = 16 << 10;
 #[cfg(test)]
@@ -39,7 +39,7 @@ impl Volume {
         windows
     }
 
-    /// Holds the blocks that places were seen to name against those in use.
+    /// Holds the blocks that extents were seen to name against those in use.
     pub(super) async fn check_blocks(
         &self,
         walk: &Walk,
@@ -82,7 +82,7 @@ impl Volume {
             };
             let mut wrong = Vec::new();
             {
-                let walked = walk.watch.places.borrow();
+                let walked = walk.watch.extents.borrow();
                 // Of a large brick most groups may be empty.
                 let mut wanted: BTreeSet<u64> = stored.keys().copied().collect();
                 wanted.extend(walked.bits.named_in(brick.id, at..until));
@@ -134,7 +134,7 @@ impl Volume {
         let _shut = self.gate.shut().await;
         let loaded = brick.space.load_for(&self.transactions, group * GROUP_BLOCKS, 1).await;
         loaded.map_err(|error| self.space_failed(&error))?;
-        let walked = walk.watch.places.borrow();
+        let walked = walk.watch.extents.borrow();
         let named = walked.bits.of((brick.id, group));
         let found = brick
             .space

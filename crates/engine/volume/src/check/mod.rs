@@ -1,4 +1,4 @@
-//! Metadata is walked and held against itself, in both directions: names against files, places against free space.
+//! Metadata is walked and held against itself, in both directions: names against files, extents against free space.
 //!
 //! | file | subject |
 //! |---|---|
@@ -6,8 +6,8 @@
 //! | `files` | names against files |
 //! | `entries` | what is wrong with the names of a directory, and putting it right |
 //! | `attributes` | extended attributes against files |
-//! | `places` | every recorded place, and the files that they belong to |
-//! | `blocks` | which blocks places name, against those in use |
+//! | `extents` | every recorded extent, and the files that they belong to |
+//! | `blocks` | which blocks extents name, against those in use |
 //! | `paths` | what a file is called |
 //!
 //! Files are used while it runs. Each step reads some records as they are at one moment; what of them changes later,
@@ -24,7 +24,7 @@
 mod attributes;
 mod blocks;
 mod entries;
+mod extents;
 mod files;
 mod paths;
-mod places;
 mod run;

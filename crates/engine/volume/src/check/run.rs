@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 /// Records that are looked at in one step.
 const AT_ONCE: usize = 256;
-/// Names and files are about so much work as against one pass over the places.
+/// Names and files are about so much work as against one pass over the extents.
 const FILES_WORTH: f64 = 2.0;
 
 /// A check under way.
@@ -89,7 +89,7 @@ impl Volume {
         self.check_attributes(&walk).await?;
         for (number, window) in windows.into_iter().enumerate() {
             walk.begin(1.0);
-            self.check_places(&walk, window, number == 0).await?;
+            self.check_extents(&walk, window, number == 0).await?;
         }
         if walk.repair {
             self.sync_all().await?;

@@ -6,8 +6,8 @@ use crate::stripes::{Piece, down};
 use crate::volume::Volume;
 use braid_filesystem::{Allocate, Errno, Ino};
 use braid_format::volume::BLOCK;
+use braid_format::volume::extent::{Extent, PER_GROUP};
 use braid_format::volume::inode::FLAG_RESERVED;
-use braid_format::volume::place::{PER_GROUP, Place};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -67,19 +67,19 @@ impl Volume {
         while let Some(group) = next.filter(|_| room < wanted) {
             let placed;
             (placed, next) = self.some_placed(inode, group, &range).await?;
-            room += placed.iter().map(|(_, place)| u64::from(place.blocks)).sum::<u64>();
+            room += placed.iter().map(|(_, extent)| u64::from(extent.blocks)).sum::<u64>();
         }
         if room < wanted { Err(Errno::NoSpace) } else { Ok(()) }
     }
 
-    /// The stripes of a range that have a place, those of some groups from `group` on, and the group where to go on.
+    /// The stripes of a range that have an extent, those of some groups from `group` on, and the group where to go on.
     /// Holes are not looked at: one of 16 TiB is passed in no time.
     async fn some_placed(
         &self,
         inode: &Rc<Inode>,
         group: u64,
         range: &Range<u64>,
-    ) -> Result<(Vec<(u64, Place)>, Option<u64>), Errno> {
+    ) -> Result<(Vec<(u64, Extent)>, Option<u64>), Errno> {
         let stripe = self.geometry.stripe;
         let mut found = Vec::new();
         let (groups, next) = self.groups_from(inode, group).await?;
@@ -89,7 +89,7 @@ impl Volume {
             if first.is_none_or(|first| first >= range.end) {
                 return Ok((found, None));
             }
-            let placed = self.places(inode, group).await?.placed().into_iter();
+            let placed = self.extents(inode, group).await?.placed().into_iter();
             found.extend(placed.filter(|(number, _)| {
                 let at = number * stripe;
                 at < range.end && at + stripe > range.start
@@ -115,7 +115,7 @@ impl Volume {
             let needed = self.geometry.blocks_to(piece.to);
             let file_end = if keep_size { inode.size() } else { end };
             let file_end = file_end.max(start + piece.to);
-            self.ensure_place(inode, piece.stripe, needed, file_end, true).await?;
+            self.ensure_extent(inode, piece.stripe, needed, file_end, true).await?;
             self.transactions.room().await;
         }
         Ok(())
@@ -142,30 +142,30 @@ impl Volume {
     async fn punch_stripe(&self, inode: &Rc<Inode>, piece: Piece) -> Result<(), Errno> {
         let start = piece.stripe * self.geometry.stripe;
         let _held = inode.locks.exclusive(start..start + self.geometry.stripe).await;
-        let (places, place) = self.place(inode, piece.stripe).await?;
-        if place.is_hole() {
+        let (extents, extent) = self.extent(inode, piece.stripe).await?;
+        if extent.is_hole() {
             return Ok(());
         }
-        // A reservation stays where it is not punched: only whole places are freed.
-        let place_end = u64::from(place.blocks) * BLOCK;
+        // A reservation stays where it is not punched: only whole extents are freed.
+        let extent_end = u64::from(extent.blocks) * BLOCK;
         let keeps = inode.with(|record| record.flags & FLAG_RESERVED != 0)
-            && (piece.from > 0 || piece.to < place_end);
-        // After the end of the file nothing is read, so the last granule may go as a whole.
+            && (piece.from > 0 || piece.to < extent_end);
+        // After the end of the file nothing is read, so the last sub-block may go as a whole.
         let to = if start + piece.to >= inode.size() { self.geometry.stripe } else { piece.to };
         let gone = self.geometry.covered(piece.from, to);
-        let left = place.written & !gone;
+        let left = extent.written & !gone;
         self.zero_edges(inode, piece, to, left).await?;
-        self.prepare_free(place).await?;
+        self.prepare_free(extent).await?;
         if left == 0 && !keeps {
-            self.set_place(inode, &places, piece.stripe, Place::HOLE);
-            self.free_blocks(place);
-        } else if left != place.written {
-            self.set_place(inode, &places, piece.stripe, Place { written: left, ..place });
+            self.set_extent(inode, &extents, piece.stripe, Extent::HOLE);
+            self.free_blocks(extent);
+        } else if left != extent.written {
+            self.set_extent(inode, &extents, piece.stripe, Extent { written: left, ..extent });
         }
         Ok(())
     }
 
-    /// Zeroes the parts of a punched range that share a granule with something else.
+    /// Zeroes the parts of a punched range that share a sub-block with something else.
     async fn zero_edges(
         &self,
         inode: &Rc<Inode>,
@@ -176,8 +176,8 @@ impl Volume {
         let (geometry, base) = (self.geometry, piece.stripe * self.geometry.stripe);
         let mut at = piece.from;
         while at < to {
-            let next = (down(at, geometry.granule) + geometry.granule).min(to);
-            if left >> (at / geometry.granule) & 1 == 1 {
+            let next = (down(at, geometry.sub_block) + geometry.sub_block).min(to);
+            if left >> (at / geometry.sub_block) & 1 == 1 {
                 self.zero_written(inode, base + at, base + next).await?;
             }
             at = next;

@@ -1,9 +1,9 @@
 //! The end of a file: truncating, growing, and taking away what is beyond it.
 //!
-//! A cut within a granule leaves the rest of the granule as it is, so that a crash before the commit loses nothing; it is
+//! A cut within a sub-block leaves the rest of the sub-block as it is, so that a crash before the commit loses nothing; it is
 //! zeroed when the file grows over it ([`Volume::settle_end`]).
 //!
-//! Invariant: a file that was cut keeps its size until the places beyond it are taken away. Whatever makes it grow takes
+//! Invariant: a file that was cut keeps its size until the extents beyond it are taken away. Whatever makes it grow takes
 //! them away first, be it after a crash, or after that failed.
 
 use super::write::SIZE_MAX;
@@ -12,14 +12,14 @@ use crate::stripes::{down, up};
 use crate::volume::Volume;
 use braid_device::Request;
 use braid_filesystem::Errno;
+use braid_format::volume::extent::{Extent, PER_GROUP};
 use braid_format::volume::inode::FLAG_RESERVED;
-use braid_format::volume::place::{PER_GROUP, Place};
 use braid_format::volume::{BLOCK, keys};
 use braid_shard::plant::planted;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Groups of places that are looked for at a time.
+/// Groups of extents that are looked for at a time.
 const GROUPS_AT_ONCE: usize = 256;
 /// Groups that are kept in memory when they were found while others were looked for.
 const FEW: usize = 4;
@@ -65,13 +65,13 @@ impl Volume {
         Ok(())
     }
 
-    /// Notes that places beyond the end of the file are still to be taken away.
+    /// Notes that extents beyond the end of the file are still to be taken away.
     fn note_cut(&self, inode: &Rc<Inode>) {
         self.orphans.cut.borrow_mut().insert(inode.ino());
         self.transactions.set(keys::orphan(inode.ino()), Some(Vec::new()));
     }
 
-    /// Takes the places beyond the end of a file away that was cut. The caller holds all that is there.
+    /// Takes the extents beyond the end of a file away that was cut. The caller holds all that is there.
     pub(crate) async fn trim_cut(&self, inode: &Rc<Inode>) -> Result<(), Errno> {
         if !planted("cut-keeps-bytes") {
             self.trim(inode, inode.size()).await?;
@@ -91,21 +91,21 @@ impl Volume {
         end <= inode.size() || (!self.shows_end(inode, from) && !is_cut())
     }
 
-    /// Bytes after the end of the file in its last granule may be something, and a change that begins at `from` does not
+    /// Bytes after the end of the file in its last sub-block may be something, and a change that begins at `from` does not
     /// write over them.
     fn shows_end(&self, inode: &Inode, from: u64) -> bool {
-        let granule = self.geometry.granule;
+        let sub_block = self.geometry.sub_block;
         let size = inode.size();
-        let start = down(size, granule);
+        let start = down(size, sub_block);
         // A write that begins in the same block completes it with zeroes itself.
-        let writes_over = from <= size && (granule == BLOCK || from < start);
+        let writes_over = from <= size && (sub_block == BLOCK || from < start);
         inode.ragged.get() && !planted("tail-not-zeroed") && size != start && !writes_over
     }
 
     /// Before a change that begins at `from` and may make the file grow: takes away what was cut off and is still there, and
-    /// makes the bytes after the end of the file in its last granule zero, where they may be something else.
+    /// makes the bytes after the end of the file in its last sub-block zero, where they may be something else.
     pub(crate) async fn settle_end(&self, inode: &Rc<Inode>, from: u64) -> Result<(), Errno> {
-        let (granule, stripe) = (self.geometry.granule, self.geometry.stripe);
+        let (sub_block, stripe) = (self.geometry.sub_block, self.geometry.stripe);
         while self.orphans.cut.borrow().contains(&inode.ino()) {
             let size = inode.size();
             let _held = inode.locks.exclusive(down(size, stripe)..u64::MAX).await;
@@ -116,18 +116,18 @@ impl Volume {
         }
         while self.shows_end(inode, from) {
             let size = inode.size();
-            let start = down(size, granule);
-            let _held = inode.locks.exclusive(start..start + granule).await;
+            let start = down(size, sub_block);
+            let _held = inode.locks.exclusive(start..start + sub_block).await;
             if inode.size() != size || !inode.ragged.get() {
                 continue;
             }
-            self.zero_written(inode, size, start + granule).await?;
+            self.zero_written(inode, size, start + sub_block).await?;
             inode.ragged.set(false);
         }
         Ok(())
     }
 
-    /// Writes zeroes over `from..to` of a file, which lies within one granule, if that was written. The caller holds it.
+    /// Writes zeroes over `from..to` of a file, which lies within one sub-block, if that was written. The caller holds it.
     pub(crate) async fn zero_written(
         &self,
         inode: &Rc<Inode>,
@@ -136,9 +136,9 @@ impl Volume {
     ) -> Result<(), Errno> {
         let start = down(from, BLOCK);
         let stripe = start / self.geometry.stripe;
-        let (_, place) = self.place(inode, stripe).await?;
+        let (_, extent) = self.extent(inode, stripe).await?;
         let within = start % self.geometry.stripe;
-        if from >= to || !self.geometry.is_written(place, within) {
+        if from >= to || !self.geometry.is_written(extent, within) {
             return Ok(());
         }
         let end = up(to, BLOCK);
@@ -148,12 +148,12 @@ impl Volume {
         // As a write leaves it: what was cut before goes with what is changed here, not later.
         let inside = inode.size().saturating_sub(start).min(end - start) as usize;
         blocks[inside..].fill(0);
-        let brick = self.brick(place.brick).ok_or(Errno::Io)?;
-        let request = Request::write(brick.byte_of(place.start) + within, blocks.freeze(), false);
+        let brick = self.brick(extent.brick).ok_or(Errno::Io)?;
+        let request = Request::write(brick.byte_of(extent.start) + within, blocks.freeze(), false);
         self.write_to(&brick, request).await
     }
 
-    /// Takes away the places beyond `size`. The caller holds all that is there.
+    /// Takes away the extents beyond `size`. The caller holds all that is there.
     pub(crate) async fn trim(&self, inode: &Rc<Inode>, size: u64) -> Result<(), Errno> {
         let stripe = self.geometry.stripe;
         let whole_from = size.div_ceil(stripe);
@@ -169,18 +169,18 @@ impl Volume {
                 None => self.groups_from(inode, group).await?,
             };
             for group in groups {
-                let places = self.places(inode, group).await?;
-                let placed = places.placed();
-                for (_, place) in &placed {
-                    self.prepare_free(*place).await?;
+                let extents = self.extents(inode, group).await?;
+                let placed = extents.placed();
+                for (_, extent) in &placed {
+                    self.prepare_free(*extent).await?;
                 }
                 // From here to the end of the group in one step.
-                for (stripe, place) in
+                for (stripe, extent) in
                     placed.into_iter().filter(|(stripe, _)| *stripe >= whole_from)
                 {
-                    if places.get(stripe) == place {
-                        self.set_place(inode, &places, stripe, Place::HOLE);
-                        self.free_blocks(place);
+                    if extents.get(stripe) == extent {
+                        self.set_extent(inode, &extents, stripe, Extent::HOLE);
+                        self.free_blocks(extent);
                     }
                 }
                 self.transactions.room().await;
@@ -189,7 +189,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Groups of places of a file from `first` on, about as many as are looked for at a time, and where to go on;
+    /// Groups of extents of a file from `first` on, about as many as are looked for at a time, and where to go on;
     /// `None`: there are no more. All that were found may have become empty meanwhile.
     pub(crate) async fn groups_from(
         &self,
@@ -199,8 +199,8 @@ impl Volume {
         let mut groups = BTreeSet::new();
         let mut bound = u64::MAX;
         if !inode.unstored.get() {
-            let from = keys::places(inode.ino(), first);
-            let to = keys::after(&keys::places(inode.ino(), u64::MAX));
+            let from = keys::extents(inode.ino(), first);
+            let to = keys::after(&keys::extents(inode.ino(), u64::MAX));
             let scanned = self.transactions.scan(&from, &to, GROUPS_AT_ONCE).await;
             let (pairs, next) = scanned.map_err(|error| self.store_failed(&error))?;
             groups.extend(pairs.iter().filter_map(|(key, _)| keys::second_of(key)));
@@ -208,46 +208,51 @@ impl Volume {
                 for (key, value) in &pairs {
                     // One that is damaged is told of where it is looked at.
                     let _ = keys::second_of(key)
-                        .map(|group| self.keep_places(inode, group, Some(value)));
+                        .map(|group| self.keep_group(inode, group, Some(value)));
                 }
             }
             if let Some(next) = next {
                 bound = keys::second_of(&next[..next.len() - 1]).unwrap_or(u64::MAX);
             }
         }
-        let loaded = inode.places.borrow();
-        let changed = loaded.range(first..=bound).filter(|(_, places)| !places.placed().is_empty());
+        let loaded = inode.extents.borrow();
+        let changed =
+            loaded.range(first..=bound).filter(|(_, extents)| !extents.placed().is_empty());
         groups.extend(changed.map(|(group, _)| *group));
         // Those that have become empty in memory are still there in the store.
-        groups.retain(|group| loaded.get(group).is_none_or(|places| !places.placed().is_empty()));
+        groups.retain(|group| loaded.get(group).is_none_or(|extents| !extents.placed().is_empty()));
         Ok((groups, bound.checked_add(1)))
     }
 
-    /// Cuts the place of a stripe to its first `bytes` bytes.
+    /// Cuts the extent of a stripe to its first `bytes` bytes.
     async fn shorten(&self, inode: &Rc<Inode>, stripe: u64, bytes: u64) -> Result<(), Errno> {
-        let (places, place) = self.place(inode, stripe).await?;
+        let (extents, extent) = self.extent(inode, stripe).await?;
         let blocks = self.geometry.blocks_to(bytes);
-        if u64::from(place.blocks) <= blocks {
+        if u64::from(extent.blocks) <= blocks {
             return Ok(());
         }
-        self.prepare_free(place).await?;
-        let beyond = self.geometry.covered(up(bytes, self.geometry.granule), self.geometry.stripe);
-        let cut = Place { blocks: blocks as u16, written: place.written & !beyond, ..place };
-        self.set_place(inode, &places, stripe, cut);
-        let rest =
-            Place { start: place.start + blocks, blocks: place.blocks - blocks as u16, ..place };
+        self.prepare_free(extent).await?;
+        let beyond =
+            self.geometry.covered(up(bytes, self.geometry.sub_block), self.geometry.stripe);
+        let cut = Extent { blocks: blocks as u16, written: extent.written & !beyond, ..extent };
+        self.set_extent(inode, &extents, stripe, cut);
+        let rest = Extent {
+            start: extent.start + blocks,
+            blocks: extent.blocks - blocks as u16,
+            ..extent
+        };
         self.free_blocks(rest);
         Ok(())
     }
 }
 
-/// The groups of a file's places, when all are in memory: they take all the blocks that the file says to have.
+/// The groups of a file's extents, when all are in memory: they take all the blocks that the file says to have.
 fn known_groups(inode: &Inode) -> Option<BTreeSet<u64>> {
-    let loaded = inode.places.borrow();
+    let loaded = inode.extents.borrow();
     if loaded.len() > FEW {
         return None;
     }
-    let placed = loaded.values().flat_map(|places| places.placed());
-    let blocks: u64 = placed.map(|(_, place)| u64::from(place.blocks)).sum();
+    let placed = loaded.values().flat_map(|extents| extents.placed());
+    let blocks: u64 = placed.map(|(_, extent)| u64::from(extent.blocks)).sum();
     (blocks == inode.with(|record| record.blocks)).then(|| loaded.keys().copied().collect())
 }

@@ -2,13 +2,13 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `placing` | places: loaded, chosen, grown, freed |
+//! | `placing` | extents: loaded, chosen, grown, freed |
 //! | `read` | reading |
 //! | `write` | writing |
 //! | `cut` | truncating, the ragged end of a file, removing what is beyond it |
 //! | `allocate` | setting space aside, holes, zeroes |
 //! | `seek` | the next data, the next hole |
-//! | `moving` | a stripe goes to another place |
+//! | `moving` | a stripe goes to another extent |
 
 mod allocate;
 mod cut;

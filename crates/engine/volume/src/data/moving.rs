@@ -1,6 +1,6 @@
-//! A stripe goes to another place.
+//! A stripe goes to another extent.
 //!
-//! The copy is made before the place is changed, under the stripe's lock, and the old blocks are free when the change
+//! The copy is made before the extent is changed, under the stripe's lock, and the old blocks are free when the change
 //! is durable: until then a crash finds them as they were.
 
 use crate::brick::Brick;
@@ -21,7 +21,7 @@ pub enum Moved {
 }
 
 impl Volume {
-    /// Moves stripe `stripe` from brick `from` to brick `to`. On the same brick a short place is only moved to a better
+    /// Moves stripe `stripe` from brick `from` to brick `to`. On the same brick a short extent is only moved to a better
     /// one.
     ///
     /// # Errors
@@ -39,26 +39,26 @@ impl Volume {
             false => start..start + self.geometry.stripe,
         };
         let _held = inode.locks.exclusive(range).await;
-        let (places, place) = self.place(inode, stripe).await?;
-        if place.is_hole() || place.brick != from {
+        let (extents, extent) = self.extent(inode, stripe).await?;
+        if extent.is_hole() || extent.brick != from {
             return Ok(Moved::NotThere);
         }
-        let blocks = u64::from(place.blocks);
+        let blocks = u64::from(extent.blocks);
         let reserved = self.reserve_on(to, blocks).await?.ok_or(Errno::NoSpace)?;
         let is_short = blocks < self.geometry.blocks();
-        if to.id == from && is_short && !to.space.is_better(place.start, reserved, blocks) {
+        if to.id == from && is_short && !to.space.is_better(extent.start, reserved, blocks) {
             if !planted("reservation-leaked") {
                 to.space.release(reserved, blocks);
             }
             return Ok(Moved::NotThere);
         }
-        if let Err(error) = self.copy_to_stay(place, to, reserved).await {
+        if let Err(error) = self.copy_to_stay(extent, to, reserved).await {
             to.space.release(reserved, blocks);
             return Err(error);
         }
-        self.give_place(inode, &places, stripe, (to, reserved, blocks), place.written);
+        self.give_extent(inode, &extents, stripe, (to, reserved, blocks), extent.written);
         let end = blocks * BLOCK;
-        let written = self.geometry.runs(place, 0, end).filter(|(_, is_written)| *is_written);
+        let written = self.geometry.runs(extent, 0, end).filter(|(_, is_written)| *is_written);
         Ok(Moved::Yes(written.map(|(run, _)| run.end - run.start).sum()))
     }
 }

@@ -1,76 +1,80 @@
-//! Places of stripes: loaded, chosen, grown, freed.
+//! ExtentGroup of stripes: loaded, chosen, grown, freed.
 
 use crate::brick::Brick;
+use crate::group::ExtentGroup;
 use crate::inode::Inode;
-use crate::places::Places;
 use crate::volume::Volume;
 use braid_device::{Op, Request};
 use braid_filesystem::Errno;
-use braid_format::volume::place::{PER_GROUP, Place, parse};
+use braid_format::volume::extent::{Extent, PER_GROUP, parse};
 use braid_format::volume::{BLOCK, RecordError, keys};
 use braid_shard::plant::planted;
 use std::rc::Rc;
 
-/// Groups of places that stay in memory, about: 64 MiB of them.
+/// Groups of extents that stay in memory, about: 64 MiB of them.
 const KEPT_GROUPS: usize = 64 << 10;
-/// Stripes from this one on are given whole places from the start: a file of that size grows on.
+/// Stripes from this one on are given whole extents from the start: a file of that size grows on.
 const WHOLE_FROM: u64 = 8;
 /// The number of commits that a reservation waits for, which may give freed blocks back, before it fails.
 const SPACE_WAITS: usize = 64;
 
 impl Volume {
-    /// Group `group` of the places of `inode`.
-    pub(crate) async fn places(&self, inode: &Rc<Inode>, group: u64) -> Result<Rc<Places>, Errno> {
-        if let Some(known) = inode.places.borrow().get(&group) {
+    /// Group `group` of the extents of `inode`.
+    pub(crate) async fn extents(
+        &self,
+        inode: &Rc<Inode>,
+        group: u64,
+    ) -> Result<Rc<ExtentGroup>, Errno> {
+        if let Some(known) = inode.extents.borrow().get(&group) {
             return Ok(Rc::clone(known));
         }
         let bytes = match inode.unstored.get() {
             true => None,
-            false => self.stored(&keys::places(inode.ino(), group)).await?,
+            false => self.stored(&keys::extents(inode.ino(), group)).await?,
         };
-        self.keep_places(inode, group, bytes.as_deref())
+        self.keep_group(inode, group, bytes.as_deref())
     }
 
     /// The group whose record was read just now, unless another task has brought it to memory meanwhile.
-    pub(super) fn keep_places(
+    pub(super) fn keep_group(
         &self,
         inode: &Rc<Inode>,
         group: u64,
         bytes: Option<&[u8]>,
-    ) -> Result<Rc<Places>, Errno> {
-        if let Some(known) = inode.places.borrow().get(&group) {
+    ) -> Result<Rc<ExtentGroup>, Errno> {
+        if let Some(known) = inode.extents.borrow().get(&group) {
             return Ok(Rc::clone(known));
         }
         let list = match bytes {
             Some(bytes) => parse(inode.ino(), group, self.geometry.stripe, bytes)
                 .map_err(|error| self.damaged(&error))?,
-            None => [Place::HOLE; PER_GROUP as usize],
+            None => [Extent::HOLE; PER_GROUP as usize],
         };
-        let outside = |place: &Place| {
-            let end = place.start.checked_add(place.blocks.into());
-            let brick = self.brick(place.brick);
+        let outside = |extent: &Extent| {
+            let end = extent.start.checked_add(extent.blocks.into());
+            let brick = self.brick(extent.brick);
             brick.is_some_and(|brick| end.is_none_or(|end| end > brick.space.blocks()))
         };
-        if list.iter().any(|place| !place.is_hole() && outside(place)) {
-            return Err(self.damaged(&RecordError::damaged_place(inode.ino(), group)));
+        if list.iter().any(|extent| !extent.is_hole() && outside(extent)) {
+            return Err(self.damaged(&RecordError::damaged_extent(inode.ino(), group)));
         }
-        let places = Rc::new(Places::new(inode.ino(), group, list));
-        inode.places.borrow_mut().insert(group, Rc::clone(&places));
+        let extents = Rc::new(ExtentGroup::new(inode.ino(), group, list));
+        inode.extents.borrow_mut().insert(group, Rc::clone(&extents));
         self.kept_groups.set(self.kept_groups.get() + 1);
         if self.kept_groups.get() >= KEPT_GROUPS {
-            self.let_places_go();
+            self.release_groups();
         }
-        Ok(places)
+        Ok(extents)
     }
 
-    /// Takes places out of memory that nobody uses.
-    fn let_places_go(&self) {
+    /// Takes extents out of memory that nobody uses.
+    fn release_groups(&self) {
         let mut left = 0;
         self.inodes.each(|inode| {
-            let mut kept = inode.places.borrow_mut();
+            let mut kept = inode.extents.borrow_mut();
             // Records that are being committed are still visible to the store's readers, so they may go too.
-            kept.retain(|_, places| {
-                Rc::strong_count(places) > 1 || self.transactions.has_places(places.key())
+            kept.retain(|_, extents| {
+                Rc::strong_count(extents) > 1 || self.transactions.has_extents(extents.key())
             });
             left += kept.len();
         });
@@ -78,30 +82,30 @@ impl Volume {
         self.kept_groups.set(left.min(KEPT_GROUPS / 2));
     }
 
-    /// The place of one stripe, with its group.
-    pub(crate) async fn place(
+    /// The extent of one stripe, with its group.
+    pub(crate) async fn extent(
         &self,
         inode: &Rc<Inode>,
         stripe: u64,
-    ) -> Result<(Rc<Places>, Place), Errno> {
-        let places = self.places(inode, stripe / PER_GROUP).await?;
-        let place = places.get(stripe);
-        Ok((places, place))
+    ) -> Result<(Rc<ExtentGroup>, Extent), Errno> {
+        let extents = self.extents(inode, stripe / PER_GROUP).await?;
+        let extent = extents.get(stripe);
+        Ok((extents, extent))
     }
 
-    /// Records the place of a stripe in the open transaction. Blocks are not taken or freed here.
-    pub(crate) fn set_place(
+    /// Records the extent of a stripe in the open transaction. Blocks are not taken or freed here.
+    pub(crate) fn set_extent(
         &self,
         inode: &Rc<Inode>,
-        places: &Rc<Places>,
+        extents: &Rc<ExtentGroup>,
         stripe: u64,
-        place: Place,
+        extent: Extent,
     ) {
-        let old = places.get(stripe);
-        places.set(stripe, place);
-        self.transactions.touch_places(places);
-        self.tell_watches(|watch| watch.place(inode.ino(), stripe, old, place));
-        let (before, after) = (u64::from(old.blocks), u64::from(place.blocks));
+        let old = extents.get(stripe);
+        extents.set(stripe, extent);
+        self.transactions.touch_group(extents);
+        self.tell_watches(|watch| watch.extent(inode.ino(), stripe, old, extent));
+        let (before, after) = (u64::from(old.blocks), u64::from(extent.blocks));
         if before != after {
             self.edit(inode, true, |record| {
                 record.blocks = record.blocks.saturating_add(after).saturating_sub(before);
@@ -111,27 +115,27 @@ impl Volume {
         }
     }
 
-    /// Brings the free space of a place into memory, so that it can be freed in one step.
-    pub(crate) async fn prepare_free(&self, place: Place) -> Result<(), Errno> {
-        if place.is_hole() {
+    /// Brings the free space of an extent into memory, so that it can be freed in one step.
+    pub(crate) async fn prepare_free(&self, extent: Extent) -> Result<(), Errno> {
+        if extent.is_hole() {
             return Ok(());
         }
-        let Some(brick) = self.brick(place.brick) else { return Ok(()) };
+        let Some(brick) = self.brick(extent.brick) else { return Ok(()) };
         let loaded =
-            brick.space.load_for(&self.transactions, place.start, place.blocks.into()).await;
+            brick.space.load_for(&self.transactions, extent.start, extent.blocks.into()).await;
         loaded.map_err(|error| self.space_failed(&error))
     }
 
-    /// Frees the blocks of a place, which [`prepare_free`](Volume::prepare_free) has seen.
-    pub(crate) fn free_blocks(&self, place: Place) {
+    /// Frees the blocks of an extent, which [`prepare_free`](Volume::prepare_free) has seen.
+    pub(crate) fn free_blocks(&self, extent: Extent) {
         // A brick that was let go takes its blocks along.
-        if let Some(brick) = self.brick(place.brick).filter(|_| !place.is_hole()) {
+        if let Some(brick) = self.brick(extent.brick).filter(|_| !extent.is_hole()) {
             self.jobs.gathered.set(false);
-            brick.space.free(place.start, place.blocks.into());
+            brick.space.free(extent.start, extent.blocks.into());
         }
     }
 
-    /// Blocks for a place whose first `needed` blocks are wanted now.
+    /// Blocks for an extent whose first `needed` blocks are wanted now.
     pub(crate) fn blocks_for(&self, inode: &Inode, stripe: u64, needed: u64, end: u64) -> u64 {
         let whole = self.geometry.blocks();
         let is_last = end.max(inode.size()) <= (stripe + 1) * self.geometry.stripe;
@@ -244,10 +248,10 @@ impl Volume {
         reserved.map_err(|error| self.space_failed(&error))
     }
 
-    /// Makes sure that the stripe has a place of at least `needed` blocks. The caller holds the part of the stripe that it
-    /// is about, or all of it: `whole`. False: it has a place that is too short, which takes all of it; who writes another
+    /// Makes sure that the stripe has an extent of at least `needed` blocks. The caller holds the part of the stripe that it
+    /// is about, or all of it: `whole`. False: it has an extent that is too short, which takes all of it; who writes another
     /// part may have given it one meanwhile. `end`: where the file will end, at least.
-    pub(crate) async fn ensure_place(
+    pub(crate) async fn ensure_extent(
         &self,
         inode: &Rc<Inode>,
         stripe: u64,
@@ -256,17 +260,17 @@ impl Volume {
         whole: bool,
     ) -> Result<bool, Errno> {
         loop {
-            let (places, place) = self.place(inode, stripe).await?;
-            if !place.is_hole() {
-                let is_short = u64::from(place.blocks) < needed;
+            let (extents, extent) = self.extent(inode, stripe).await?;
+            if !extent.is_hole() {
+                let is_short = u64::from(extent.blocks) < needed;
                 if is_short && whole {
-                    self.grow(inode, &places, stripe, needed, end).await?;
+                    self.grow(inode, &extents, stripe, needed, end).await?;
                 }
                 return Ok(whole || !is_short);
             }
             let blocks = self.blocks_for(inode, stripe, needed, end);
             let (brick, start, blocks) = self.reserve_about(inode, stripe, blocks, needed).await?;
-            if !places.get(stripe).is_hole() {
+            if !extents.get(stripe).is_hole() {
                 brick.space.release(start, blocks);
                 continue;
             }
@@ -275,112 +279,112 @@ impl Volume {
                 brick.space.release(start, blocks);
                 return Err(full);
             }
-            self.give_place(inode, &places, stripe, (&brick, start, blocks), 0);
+            self.give_extent(inode, &extents, stripe, (&brick, start, blocks), 0);
             return Ok(true);
         }
     }
 
-    /// Gives a stripe a place of blocks that were set aside, in which granules `written` hold something. What it had is
+    /// Gives a stripe an extent of blocks that were set aside, in which sub-blocks `written` hold something. What it had is
     /// freed, which [`prepare_free`](Volume::prepare_free) has seen; then the caller holds all of the stripe.
-    pub(crate) fn give_place(
+    pub(crate) fn give_extent(
         &self,
         inode: &Rc<Inode>,
-        places: &Rc<Places>,
+        extents: &Rc<ExtentGroup>,
         stripe: u64,
         run: (&Brick, u64, u64),
         written: u32,
     ) {
-        let old = places.get(stripe);
+        let old = extents.get(stripe);
         let (brick, start, blocks) = run;
         brick.space.confirm(start, blocks);
-        self.set_place(inode, places, stripe, place_of(run, written));
+        self.set_extent(inode, extents, stripe, extent_of(run, written));
         self.free_blocks(old);
     }
 
-    /// Makes a place longer: where it is, or elsewhere with what it holds.
+    /// Makes an extent longer: where it is, or elsewhere with what it holds.
     async fn grow(
         &self,
         inode: &Rc<Inode>,
-        places: &Rc<Places>,
+        extents: &Rc<ExtentGroup>,
         stripe: u64,
         needed: u64,
         end: u64,
     ) -> Result<(), Errno> {
-        let place = places.get(stripe);
-        let (old, whole) = (u64::from(place.blocks), self.geometry.blocks());
+        let extent = extents.get(stripe);
+        let (old, whole) = (u64::from(extent.blocks), self.geometry.blocks());
         let wanted = match self.blocks_for(inode, stripe, needed, end) {
             blocks if blocks == whole => whole,
             blocks => blocks.next_power_of_two().min(whole),
         };
-        if let Some(brick) = self.brick(place.brick).filter(|brick| brick.is_there()) {
+        if let Some(brick) = self.brick(extent.brick).filter(|brick| brick.is_there()) {
             let loaded = brick
                 .space
                 .load_for(
                     &self.transactions,
-                    place.start,
-                    wanted.min(brick.space.blocks() - place.start),
+                    extent.start,
+                    wanted.min(brick.space.blocks() - extent.start),
                 )
                 .await;
             loaded.map_err(|error| self.space_failed(&error))?;
             for blocks in [wanted, needed] {
-                let end = place.start + old;
+                let end = extent.start + old;
                 if brick.space.extend(end, blocks - old) {
                     brick.space.confirm(end, blocks - old);
-                    let grown = Place { blocks: blocks as u16, ..place };
-                    self.set_place(inode, places, stripe, grown);
+                    let grown = Extent { blocks: blocks as u16, ..extent };
+                    self.set_extent(inode, extents, stripe, grown);
                     return Ok(());
                 }
             }
         }
         let (brick, start, blocks) = loop {
             let (brick, start, blocks) = self.reserve_about(inode, stripe, wanted, needed).await?;
-            let copied = self.copy_to_stay(place, &brick, start).await;
+            let copied = self.copy_to_stay(extent, &brick, start).await;
             let Err(error) = copied else { break (brick, start, blocks) };
             brick.space.release(start, blocks);
             // A brick that is found to be gone is left out next time.
-            let source = self.brick(place.brick);
+            let source = self.brick(extent.brick);
             if brick.is_there() || source.is_none_or(|source| !source.is_there()) {
                 return Err(error);
             }
         };
         let run = (&*brick, start, blocks);
-        self.give_place(inode, places, stripe, run, place.written);
+        self.give_extent(inode, extents, stripe, run, extent.written);
         Ok(())
     }
 
-    /// Copies what is written of a place to blocks that were set aside on `to`, so that they can be the place in the next
+    /// Copies what is written of an extent to blocks that were set aside on `to`, so that they can be the extent in the next
     /// step, and what there was be freed.
     pub(crate) async fn copy_to_stay(
         &self,
-        place: Place,
+        extent: Extent,
         to: &Brick,
         start: u64,
     ) -> Result<(), Errno> {
-        self.copy_place(place, to, start).await?;
-        self.prepare_free(place).await?;
+        self.copy_extent(extent, to, start).await?;
+        self.prepare_free(extent).await?;
         // One that failed a flush meanwhile has taken the copy, perhaps, and nobody will make it durable.
         if to.is_there() { Ok(()) } else { Err(Errno::Io) }
     }
 
-    /// Copies what is written of a place to blocks that were set aside on `to`.
-    async fn copy_place(&self, place: Place, to: &Brick, start: u64) -> Result<(), Errno> {
+    /// Copies what is written of an extent to blocks that were set aside on `to`.
+    async fn copy_extent(&self, extent: Extent, to: &Brick, start: u64) -> Result<(), Errno> {
         // Space that was set aside and not written may be on a brick that is gone: nothing of it is lost.
-        if place.written == 0 {
+        if extent.written == 0 {
             return Ok(());
         }
-        let from = self.brick(place.brick).ok_or(Errno::Io)?;
+        let from = self.brick(extent.brick).ok_or(Errno::Io)?;
         let source = from.device().ok_or(Errno::Io)?;
         let target = to.device().ok_or(Errno::Io)?;
-        let end = u64::from(place.blocks) * BLOCK;
+        let end = u64::from(extent.blocks) * BLOCK;
         let mut reads = self.io.start();
-        let mut places = Vec::new();
-        for (run, is_written) in self.geometry.runs(place, 0, end) {
+        let mut extents = Vec::new();
+        for (run, is_written) in self.geometry.runs(extent, 0, end) {
             if is_written {
                 let buf = self.shard.pool().get((run.end - run.start) as usize);
-                let request = Request::read(from.byte_of(place.start) + run.start, buf);
+                let request = Request::read(from.byte_of(extent.start) + run.start, buf);
                 from.note(&request);
-                reads.submit(places.len() as u32, &*source, request);
-                places.push(run.start);
+                reads.submit(extents.len() as u32, &*source, request);
+                extents.push(run.start);
             }
         }
         let mut writes = self.io.start();
@@ -392,7 +396,7 @@ impl Volume {
             }
             if let Op::Read(bufs) = outcome.op {
                 let bufs = bufs.into_iter().map(|buf| buf.freeze()).collect();
-                let offset = to.byte_of(start) + places[tag as usize];
+                let offset = to.byte_of(start) + extents[tag as usize];
                 let request = Request { offset, op: Op::Write { bufs, fua: false } };
                 to.note(&request);
                 writes.submit(tag, &*target, request);
@@ -409,8 +413,8 @@ impl Volume {
     }
 }
 
-/// Blocks that were set aside for a stripe as its place, in which granules `written` hold something.
-pub(super) fn place_of((brick, start, blocks): (&Brick, u64, u64), written: u32) -> Place {
+/// Blocks that were set aside for a stripe as its extent, in which sub-blocks `written` hold something.
+pub(super) fn extent_of((brick, start, blocks): (&Brick, u64, u64), written: u32) -> Extent {
     // At most the blocks of a stripe, which fit.
-    Place { start, written, blocks: blocks as u16, brick: brick.id }
+    Extent { start, written, blocks: blocks as u16, brick: brick.id }
 }

@@ -50,14 +50,14 @@ impl Volume {
         let mut bricks = Vec::new();
         let mut reads = self.io.start();
         for piece in self.geometry.pieces(first..end) {
-            let place = match self.place(inode, piece.stripe).await {
-                Ok((_, place)) => place,
+            let extent = match self.extent(inode, piece.stripe).await {
+                Ok((_, extent)) => extent,
                 Err(error) => {
                     let _ = reads.finish().await;
                     return Err(error);
                 }
             };
-            for (run, is_written) in self.geometry.runs(place, piece.from, piece.to) {
+            for (run, is_written) in self.geometry.runs(extent, piece.from, piece.to) {
                 let mut part = rest;
                 rest = part.split_off((run.end - run.start) as usize);
                 if !is_written {
@@ -66,7 +66,7 @@ impl Volume {
                     bricks.push(None);
                     continue;
                 }
-                let brick = self.brick(place.brick);
+                let brick = self.brick(extent.brick);
                 let Some((brick, device)) = brick.and_then(|brick| {
                     let device = brick.device()?;
                     Some((brick, device))
@@ -74,7 +74,7 @@ impl Volume {
                     let _ = reads.finish().await;
                     return Err(Errno::Io);
                 };
-                let request = Request::read(brick.byte_of(place.start) + run.start, part);
+                let request = Request::read(brick.byte_of(extent.start) + run.start, part);
                 brick.note(&request);
                 reads.submit(parts.len() as u32, &*device, request);
                 parts.push(None);

@@ -2,7 +2,7 @@
 
 use crate::volume::Volume;
 use braid_filesystem::{Errno, Ino, Seek};
-use braid_format::volume::place::PER_GROUP;
+use braid_format::volume::extent::PER_GROUP;
 
 impl Volume {
     /// See [`braid_filesystem::FileSystem::seek`].
@@ -20,8 +20,8 @@ impl Volume {
             let groups;
             (groups, next) = self.groups_from(&inode, group).await?;
             for number in groups {
-                let places = self.places(&inode, number).await?;
-                for (stripe, place) in places.placed() {
+                let extents = self.extents(&inode, number).await?;
+                for (stripe, extent) in extents.placed() {
                     let start = stripe * geometry.stripe;
                     if start + geometry.stripe <= at {
                         continue;
@@ -30,7 +30,7 @@ impl Volume {
                         return Ok(at.min(size));
                     }
                     let from = at.max(start) - start;
-                    for (run, is_written) in geometry.runs(place, from, geometry.stripe) {
+                    for (run, is_written) in geometry.runs(extent, from, geometry.stripe) {
                         if is_written == (what == Seek::Data) {
                             let found = (start + run.start).max(offset);
                             return match what {

@@ -1,21 +1,21 @@
 //! Writing.
 //!
-//! A write holds its range, in whole granules, so that nobody else changes what it completes at the edges. Where a
-//! stripe has no place yet it gets one first, with nothing written; the bits of the granules are set when the bytes
-//! are on the brick. So whatever transaction is committed when, no place shows what was there before. A stripe whose brick
-//! is lost keeps its place until all that was there is written elsewhere: after a crash it is lost, or written anew.
+//! A write holds its range, in whole sub-blocks, so that nobody else changes what it completes at the edges. Where a
+//! stripe has no extent yet it gets one first, with nothing written; the bits of the sub-blocks are set when the bytes
+//! are on the brick. So whatever transaction is committed when, no extent shows what was there before. A stripe whose brick
+//! is lost keeps its extent until all that was there is written elsewhere: after a crash it is lost, or written anew.
 
-use super::placing::place_of;
+use super::placing::extent_of;
 use crate::brick::Brick;
+use crate::group::ExtentGroup;
 use crate::inode::Inode;
 use crate::locks::Held;
-use crate::places::Places;
 use crate::stripes::{down, up};
 use crate::volume::Volume;
 use braid_device::{Bufs, Op, Request};
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::BLOCK;
-use braid_format::volume::place::Place;
+use braid_format::volume::extent::Extent;
 use braid_shard::Buf;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub(crate) const SIZE_MAX: u64 = i64::MAX as u64 - (1 << 32);
 /// Memory of a payload is aligned so for devices.
 const ALIGN: usize = 4096;
 
-/// The data for the bricks: the payload, completed to whole blocks or granules.
+/// The data for the bricks: the payload, completed to whole blocks or sub-blocks.
 struct Payload {
     /// Offset in the file, a multiple of a block.
     start: u64,
@@ -59,7 +59,7 @@ impl Payload {
     }
 }
 
-/// Blocks that were set aside for a stripe whose brick is lost, as its next place. Without that they are free again.
+/// Blocks that were set aside for a stripe whose brick is lost, as its next extent. Without that they are free again.
 struct Aside {
     brick: Rc<Brick>,
     start: u64,
@@ -81,7 +81,7 @@ impl Drop for Aside {
     }
 }
 
-/// The locks of a write: its range, and the next places of the stripes in it whose bricks are lost.
+/// The locks of a write: its range, and the next extents of the stripes in it whose bricks are lost.
 struct Ready {
     _held: Held,
     asides: BTreeMap<u64, Aside>,
@@ -91,23 +91,23 @@ struct Ready {
 struct Sent {
     stripe: u64,
     brick: Rc<Brick>,
-    granules: u32,
+    sub_blocks: u32,
     /// The brick did not take it.
     failed: bool,
 }
 
 impl Sent {
-    /// The stripe still has its place there.
-    fn is_at(&self, place: Place) -> bool {
-        !place.is_hole() && place.brick == self.brick.id
+    /// The stripe still has its extent there.
+    fn is_at(&self, extent: Extent) -> bool {
+        !extent.is_hole() && extent.brick == self.brick.id
     }
 }
 
 /// The outcome of a write to the bricks.
 enum Landed {
-    /// It is there, at the place that is one of these, or that is to be one of them.
-    Here(Rc<Places>),
-    /// The brick is gone, and nothing of the stripe was there: the stripe has no place any more, or another.
+    /// It is there, at the extent that is one of these, or that is to be one of them.
+    Here(Rc<ExtentGroup>),
+    /// The brick is gone, and nothing of the stripe was there: the stripe has no extent any more, or another.
     Nowhere,
     /// The brick failed, and what the stripe has is there.
     Lost,
@@ -127,7 +127,7 @@ impl Volume {
             .checked_add(data.len() as u64)
             .filter(|end| *end <= SIZE_MAX)
             .ok_or(Errno::TooBig)?;
-        if self.has_room_for(0).is_err() && self.has_places(&inode, offset..end).await? {
+        if self.has_room_for(0).is_err() && self.has_extents(&inode, offset..end).await? {
             // Bytes over others change records and add none, which goes on when the metadata store is full.
             self.transactions.room().await;
             self.writable()?;
@@ -149,18 +149,18 @@ impl Volume {
         }
     }
 
-    /// True if all of a range has places already.
-    async fn has_places(&self, inode: &Rc<Inode>, range: Range<u64>) -> Result<bool, Errno> {
+    /// True if all of a range has extents already.
+    async fn has_extents(&self, inode: &Rc<Inode>, range: Range<u64>) -> Result<bool, Errno> {
         for piece in self.geometry.pieces(range) {
-            let (_, place) = self.place(inode, piece.stripe).await?;
-            if u64::from(place.blocks) < self.geometry.blocks_to(piece.to) {
+            let (_, extent) = self.extent(inode, piece.stripe).await?;
+            if u64::from(extent.blocks) < self.geometry.blocks_to(piece.to) {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Writes `data`. False: a brick failed, and stripes that were to be on it have no place again, or another one.
+    /// Writes `data`. False: a brick failed, and stripes that were to be on it have no extent again, or another one.
     async fn write_once(
         &self,
         inode: &Rc<Inode>,
@@ -185,34 +185,34 @@ impl Volume {
         let mut sent: Vec<Sent> = Vec::new();
         let (mut lost, mut again) = (false, false);
         for piece in self.geometry.pieces(payload.start..payload.end()) {
-            let place = match self.place_to_write(inode, piece.stripe, asides).await {
+            let extent = match self.extent_to_write(inode, piece.stripe, asides).await {
                 Ok(found) => found,
                 Err(error) => {
                     let _ = writes.finish().await;
                     return Err(error);
                 }
             };
-            // A concurrent writer of this stripe may have seen the brick fail since, and left no place or a shorter one.
-            if u64::from(place.blocks) < self.geometry.blocks_to(piece.to) {
+            // A concurrent writer of this stripe may have seen the brick fail since, and left no extent or a shorter one.
+            if u64::from(extent.blocks) < self.geometry.blocks_to(piece.to) {
                 again = true;
                 continue;
             }
-            let Some(brick) = self.brick(place.brick) else {
+            let Some(brick) = self.brick(extent.brick) else {
                 lost = true;
                 continue;
             };
             let at = piece.stripe * self.geometry.stripe;
-            let offset = brick.byte_of(place.start) + piece.from;
+            let offset = brick.byte_of(extent.start) + piece.from;
             let bufs = payload.slice(at + piece.from..at + piece.to);
             let request = Request { offset, op: Op::Write { bufs, fua: false } };
-            let granules = self.geometry.touched(piece.from, piece.to);
+            let sub_blocks = self.geometry.touched(piece.from, piece.to);
             let device = brick.device();
             if let Some(device) = &device {
                 brick.note(&request);
                 writes.submit(sent.len() as u32, &**device, request);
             }
             let failed = device.is_none();
-            sent.push(Sent { stripe: piece.stripe, brick, granules, failed });
+            sent.push(Sent { stripe: piece.stripe, brick, sub_blocks, failed });
         }
         for (tag, outcome) in writes.finish().await {
             let sent = &mut sent[tag as usize];
@@ -227,26 +227,26 @@ impl Volume {
         let mut here = Vec::with_capacity(sent.len());
         for one in sent {
             match self.landed(inode, &one, asides.get(&one.stripe)).await? {
-                Landed::Here(places) => here.push((places, one)),
+                Landed::Here(extents) => here.push((extents, one)),
                 Landed::Nowhere => again = true,
                 Landed::Lost => lost = true,
             }
         }
-        again |= here.iter().any(|(places, sent)| match asides.get(&sent.stripe) {
+        again |= here.iter().any(|(extents, sent)| match asides.get(&sent.stripe) {
             Some(aside) => !aside.brick.is_there(),
-            None => !sent.is_at(places.get(sent.stripe)),
+            None => !sent.is_at(extents.get(sent.stripe)),
         });
         if lost || again {
             self.note_part(inode, &here);
             return if lost { Err(Errno::Io) } else { Ok(false) };
         }
-        for (places, sent) in &here {
+        for (extents, sent) in &here {
             match asides.get(&sent.stripe) {
                 Some(aside) => {
                     aside.taken.set(true);
-                    self.give_place(inode, places, sent.stripe, aside.run(), sent.granules);
+                    self.give_extent(inode, extents, sent.stripe, aside.run(), sent.sub_blocks);
                 }
-                None => self.set_written(inode, places, sent.stripe, sent.granules),
+                None => self.set_written(inode, extents, sent.stripe, sent.sub_blocks),
             }
         }
         self.note_write(inode, end, clear_setid);
@@ -256,7 +256,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// Finds out what became of a write to one stripe. The caller holds the granules, which keeps the place in memory and
+    /// Finds out what became of a write to one stripe. The caller holds the sub-blocks, which keeps the extent in memory and
     /// where it is, as long as its brick is there.
     async fn landed(
         &self,
@@ -264,48 +264,54 @@ impl Volume {
         sent: &Sent,
         aside: Option<&Aside>,
     ) -> Result<Landed, Errno> {
-        let (places, place) = self.place(inode, sent.stripe).await?;
+        let (extents, extent) = self.extent(inode, sent.stripe).await?;
         if aside.is_some() {
-            // The lost place stays recorded until all of the write is there.
-            self.prepare_free(place).await?;
-            return Ok(if sent.failed { Landed::Nowhere } else { Landed::Here(places) });
+            // The lost extent stays recorded until all of the write is there.
+            self.prepare_free(extent).await?;
+            return Ok(if sent.failed { Landed::Nowhere } else { Landed::Here(extents) });
         }
         // A concurrent writer of this stripe has seen the brick fail first, and may be writing elsewhere now.
-        if !sent.is_at(place) {
+        if !sent.is_at(extent) {
             return Ok(Landed::Nowhere);
         }
         if !sent.failed && sent.brick.is_there() {
-            return Ok(Landed::Here(places));
+            return Ok(Landed::Here(extents));
         }
-        if place.written != 0 || sent.brick.is_there() {
+        if extent.written != 0 || sent.brick.is_there() {
             return Ok(Landed::Lost);
         }
-        self.prepare_free(place).await?;
-        if places.get(sent.stripe) == place {
-            self.set_place(inode, &places, sent.stripe, Place::HOLE);
-            self.free_blocks(place);
+        self.prepare_free(extent).await?;
+        if extents.get(sent.stripe) == extent {
+            self.set_extent(inode, &extents, sent.stripe, Extent::HOLE);
+            self.free_blocks(extent);
         }
         Ok(Landed::Nowhere)
     }
 
     /// Records what is there of a write that failed elsewhere: as far as the file goes. What is beyond its end must not
     /// show when it grows.
-    fn note_part(&self, inode: &Rc<Inode>, here: &[(Rc<Places>, Sent)]) {
+    fn note_part(&self, inode: &Rc<Inode>, here: &[(Rc<ExtentGroup>, Sent)]) {
         inode.ragged.set(true);
-        for (places, sent) in
-            here.iter().filter(|(places, sent)| sent.is_at(places.get(sent.stripe)))
+        for (extents, sent) in
+            here.iter().filter(|(extents, sent)| sent.is_at(extents.get(sent.stripe)))
         {
             let left = inode.size().saturating_sub(sent.stripe * self.geometry.stripe);
             let inside = self.geometry.touched(0, left.min(self.geometry.stripe));
-            self.set_written(inode, places, sent.stripe, sent.granules & inside);
+            self.set_written(inode, extents, sent.stripe, sent.sub_blocks & inside);
         }
     }
 
-    fn set_written(&self, inode: &Rc<Inode>, places: &Rc<Places>, stripe: u64, granules: u32) {
-        let place = places.get(stripe);
-        let written = place.written | granules;
-        if written != place.written {
-            self.set_place(inode, places, stripe, Place { written, ..place });
+    fn set_written(
+        &self,
+        inode: &Rc<Inode>,
+        extents: &Rc<ExtentGroup>,
+        stripe: u64,
+        sub_blocks: u32,
+    ) {
+        let extent = extents.get(stripe);
+        let written = extent.written | sub_blocks;
+        if written != extent.written {
+            self.set_extent(inode, extents, stripe, Extent { written, ..extent });
         }
     }
 
@@ -314,9 +320,9 @@ impl Volume {
     fn note_write(&self, inode: &Rc<Inode>, end: u64, clear_setid: bool) {
         let now = self.now();
         let grows = end > inode.size();
-        // The last block was completed with zeroes, which says nothing of those after it in a granule that was there.
-        let granule = self.geometry.granule;
-        if grows && (granule == BLOCK || down(end, granule) != down(inode.size(), granule)) {
+        // The last block was completed with zeroes, which says nothing of those after it in a sub-block that was there.
+        let sub_block = self.geometry.sub_block;
+        if grows && (sub_block == BLOCK || down(end, sub_block) != down(inode.size(), sub_block)) {
             inode.ragged.set(false);
         }
         self.edit(inode, grows, |record| {
@@ -329,24 +335,24 @@ impl Volume {
         });
     }
 
-    /// Locks the range of a write and sees to it that all of its stripes have places long enough, or blocks set aside for
+    /// Locks the range of a write and sees to it that all of its stripes have extents long enough, or blocks set aside for
     /// one.
     async fn lock_for_write(&self, inode: &Rc<Inode>, range: Range<u64>) -> Result<Ready, Errno> {
         let geometry = self.geometry;
-        let mut wanted = down(range.start, geometry.granule)..up(range.end, geometry.granule);
+        let mut wanted = down(range.start, geometry.sub_block)..up(range.end, geometry.sub_block);
         'locking: loop {
             let held = inode.locks.exclusive(wanted.clone()).await;
             let mut asides = BTreeMap::new();
             for piece in geometry.pieces(range.clone()) {
                 let needed = geometry.blocks_to(piece.to);
                 let start = piece.stripe * geometry.stripe;
-                let (_, place) = self.place(inode, piece.stripe).await?;
-                let is_lost = !place.is_hole()
-                    && self.brick(place.brick).is_none_or(|brick| !brick.is_there());
-                if place.is_hole() || (!is_lost && u64::from(place.blocks) >= needed) {
+                let (_, extent) = self.extent(inode, piece.stripe).await?;
+                let is_lost = !extent.is_hole()
+                    && self.brick(extent.brick).is_none_or(|brick| !brick.is_there());
+                if extent.is_hole() || (!is_lost && u64::from(extent.blocks) >= needed) {
                     continue;
                 }
-                // The place is to be changed: that takes the whole stripe.
+                // The extent is to be changed: that takes the whole stripe.
                 if wanted.start > start || wanted.end < start + geometry.stripe {
                     wanted.start = wanted.start.min(start);
                     wanted.end = wanted.end.max(start + geometry.stripe);
@@ -357,7 +363,7 @@ impl Volume {
                     let to = if range.end >= inode.size() { geometry.stripe } else { piece.to };
                     let from = geometry.touched(0, piece.from);
                     let keeps = geometry.touched(to, geometry.stripe) | from;
-                    if place.written & keeps != 0 {
+                    if extent.written & keeps != 0 {
                         return Err(Errno::Io);
                     }
                     // All that was there is written anew, so it may be anywhere.
@@ -375,8 +381,8 @@ impl Volume {
                 let needed = geometry.blocks_to(piece.to);
                 let start = piece.stripe * geometry.stripe;
                 let whole = wanted.start <= start && wanted.end >= start + geometry.stripe;
-                // A concurrent writer of another part has given the stripe a place meanwhile, which must be changed.
-                if !self.ensure_place(inode, piece.stripe, needed, range.end, whole).await? {
+                // A concurrent writer of another part has given the stripe an extent meanwhile, which must be changed.
+                if !self.ensure_extent(inode, piece.stripe, needed, range.end, whole).await? {
                     drop(held);
                     continue 'locking;
                 }
@@ -385,21 +391,21 @@ impl Volume {
         }
     }
 
-    /// Where a stripe is written: the blocks that were set aside for it, or its place.
-    async fn place_to_write(
+    /// Where a stripe is written: the blocks that were set aside for it, or its extent.
+    async fn extent_to_write(
         &self,
         inode: &Rc<Inode>,
         stripe: u64,
         asides: &BTreeMap<u64, Aside>,
-    ) -> Result<Place, Errno> {
+    ) -> Result<Extent, Errno> {
         match asides.get(&stripe) {
-            Some(aside) => Ok(place_of(aside.run(), 0)),
-            None => Ok(self.place(inode, stripe).await?.1),
+            Some(aside) => Ok(extent_of(aside.run(), 0)),
+            None => Ok(self.extent(inode, stripe).await?.1),
         }
     }
 
-    /// Completes the payload to whole blocks, with what is there, and over granules that were never written, with
-    /// zeroes. `None`: meanwhile the brick failed, and the place at the end is not there any more, or too short.
+    /// Completes the payload to whole blocks, with what is there, and over sub-blocks that were never written, with
+    /// zeroes. `None`: meanwhile the brick failed, and the extent at the end is not there any more, or too short.
     async fn complete(
         &self,
         inode: &Rc<Inode>,
@@ -409,10 +415,10 @@ impl Volume {
     ) -> Result<Option<Payload>, Errno> {
         let end = offset + data.len() as u64;
         let first = offset / self.geometry.stripe;
-        let first = self.place_to_write(inode, first, asides).await?;
+        let first = self.extent_to_write(inode, first, asides).await?;
         let (start, old_head) = self.head(inode, offset, first).await?;
         let last = (end - 1) / self.geometry.stripe;
-        let last = self.place_to_write(inode, last, asides).await?;
+        let last = self.extent_to_write(inode, last, asides).await?;
         let (stop, old_tail) = self.tail(inode, end, last).await?;
         if stop < end {
             return Ok(None);
@@ -444,16 +450,16 @@ impl Volume {
         Ok(Some(Payload { start, main: all.freeze(), tail: None }))
     }
 
-    /// Where the write has to start so that it begins with a whole block or granule, and the old content of its first
+    /// Where the write has to start so that it begins with a whole block or sub-block, and the old content of its first
     /// block, if that is needed.
     async fn head(
         &self,
         inode: &Rc<Inode>,
         offset: u64,
-        place: Place,
+        extent: Extent,
     ) -> Result<(u64, Option<Buf>), Errno> {
-        if !self.geometry.is_written(place, offset % self.geometry.stripe) {
-            return Ok((down(offset, self.geometry.granule), None));
+        if !self.geometry.is_written(extent, offset % self.geometry.stripe) {
+            return Ok((down(offset, self.geometry.sub_block), None));
         }
         let start = down(offset, BLOCK);
         if start == offset {
@@ -462,19 +468,19 @@ impl Volume {
         Ok((start, Some(self.old_block(inode, start).await?)))
     }
 
-    /// Where the write has to end (before `end` where the place is too short), and the old content of its last block, if
+    /// Where the write has to end (before `end` where the extent is too short), and the old content of its last block, if
     /// that is needed.
     async fn tail(
         &self,
         inode: &Rc<Inode>,
         end: u64,
-        place: Place,
+        extent: Extent,
     ) -> Result<(u64, Option<Buf>), Errno> {
         let last = end - 1;
         let stripe = last / self.geometry.stripe;
-        if !self.geometry.is_written(place, last % self.geometry.stripe) {
-            let place_end = stripe * self.geometry.stripe + u64::from(place.blocks) * BLOCK;
-            return Ok((up(end, self.geometry.granule).min(place_end), None));
+        if !self.geometry.is_written(extent, last % self.geometry.stripe) {
+            let extent_end = stripe * self.geometry.stripe + u64::from(extent.blocks) * BLOCK;
+            return Ok((up(end, self.geometry.sub_block).min(extent_end), None));
         }
         let start = down(end, BLOCK);
         if start == end {

@@ -119,7 +119,7 @@ impl Volume {
             }
             _ => {}
         }
-        // Puts the places of all earlier writes into the store, so that the walk meets them.
+        // Puts the extents of all earlier writes into the store, so that the walk meets them.
         self.sync_all().await.map_err(failed)?;
         let total = self.bytes_to_move(&record).await.map_err(failed)?;
         if record.kind == JobKind::Migrate

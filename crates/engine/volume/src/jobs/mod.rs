@@ -1,9 +1,9 @@
-//! Long jobs: stripes go to other places while the volume is used.
+//! Long jobs: stripes go to other extents while the volume is used.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `wanted` | where a job wants a stripe to be |
-//! | `run` | a walk over all recorded places, and the moves under way |
+//! | `run` | a walk over all recorded extents, and the moves under way |
 //! | `control` | start, pause, resume, cancel, progress |
 //! | `checking` | the same for the check, which moves nothing |
 //! | `migrating` | many files go to one brick |

@@ -1,6 +1,6 @@
-//! A walk over all recorded places, and the moves under way.
+//! A walk over all recorded extents, and the moves under way.
 //!
-//! The walk goes over the records of places in the order of their keys. Each stripe that is to be elsewhere becomes a
+//! The walk goes over the records of extents in the order of their keys. Each stripe that is to be elsewhere becomes a
 //! task; so many run at a time that every brick that is concerned has something to do. The cursor in the job's record
 //! is the oldest group that has a move under way.
 
@@ -9,15 +9,15 @@ use crate::inode::Inode;
 use crate::under_way::{Running, STEP_NANOS, Stop};
 use crate::volume::Volume;
 use braid_filesystem::{Errno, Ino};
+use braid_format::volume::extent::{Extent, PER_GROUP};
 use braid_format::volume::job::{JobKind, JobRecord};
-use braid_format::volume::place::{PER_GROUP, Place};
 use braid_format::volume::space::GROUP_BLOCKS;
 use braid_format::volume::{BLOCK, keys};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Records of places that are looked at together.
+/// Records of extents that are looked at together.
 const AT_ONCE: usize = 64;
 /// Bytes moved after which the cursor is recorded.
 const RECORD_EVERY: u64 = 64 << 20;
@@ -84,7 +84,7 @@ impl Volume {
         }
     }
 
-    /// One walk over all places from the cursor on.
+    /// One walk over all extents from the cursor on.
     async fn walk(self: &Rc<Self>, running: &Rc<Running>) -> Result<(), Stop> {
         let mut recorded = running.done.get();
         let job = running.record.get();
@@ -96,7 +96,7 @@ impl Volume {
                 let moves = self.moves_of(&job, ino, group).await.map_err(Stop::errno)?;
                 running.walked.set((ino, group));
                 if job.kind == JobKind::Defrag {
-                    short.extend(self.short_places(ino, group).await.map_err(Stop::errno)?);
+                    short.extend(self.short_extents(ino, group).await.map_err(Stop::errno)?);
                 }
                 for one in moves {
                     self.start_move(running, one).await?;
@@ -113,21 +113,25 @@ impl Volume {
         running.check()
     }
 
-    /// The places of a group that are shorter than a stripe: brick, start, file and stripe.
-    async fn short_places(&self, ino: Ino, group: u64) -> Result<Vec<(u16, u64, Ino, u64)>, Errno> {
+    /// The extents of a group that are shorter than a stripe: brick, start, file and stripe.
+    async fn short_extents(
+        &self,
+        ino: Ino,
+        group: u64,
+    ) -> Result<Vec<(u16, u64, Ino, u64)>, Errno> {
         let inode = match self.inode(ino).await {
             Err(Errno::Stale) => return Ok(Vec::new()),
             other => other?,
         };
-        let places = self.places(&inode, group).await?.placed();
-        let short = places.into_iter().filter(|(_, place)| {
-            u64::from(place.blocks) < self.geometry.blocks()
-                && self.brick(place.brick).is_some_and(|brick| brick.is_there())
+        let extents = self.extents(&inode, group).await?.placed();
+        let short = extents.into_iter().filter(|(_, extent)| {
+            u64::from(extent.blocks) < self.geometry.blocks()
+                && self.brick(extent.brick).is_some_and(|brick| brick.is_there())
         });
-        Ok(short.map(|(stripe, place)| (place.brick, place.start, ino, stripe)).collect())
+        Ok(short.map(|(stripe, extent)| (extent.brick, extent.start, ino, stripe)).collect())
     }
 
-    /// Puts short places together, those that lie worst first, so that whole stripes find room between them.
+    /// Puts short extents together, those that lie worst first, so that whole stripes find room between them.
     async fn gather(
         self: &Rc<Self>,
         running: &Rc<Running>,
@@ -142,9 +146,9 @@ impl Volume {
                 Err(Errno::Stale) => continue,
                 other => other.map_err(Stop::errno)?,
             };
-            let (_, place) = self.place(&inode, stripe).await.map_err(Stop::errno)?;
-            if (place.brick, place.start) == (brick, start) && !place.is_hole() {
-                self.start_move(running, self.a_move(&inode, stripe, place, brick)).await?;
+            let (_, extent) = self.extent(&inode, stripe).await.map_err(Stop::errno)?;
+            if (extent.brick, extent.start) == (brick, start) && !extent.is_hole() {
+                self.start_move(running, self.a_move(&inode, stripe, extent, brick)).await?;
             }
         }
         Ok(())
@@ -153,17 +157,17 @@ impl Volume {
     fn first_key(&self, job: &JobRecord, cursor: (Ino, u64)) -> Vec<u8> {
         let (ino, group) =
             if job.kind == JobKind::Migrate { cursor.max((job.ino, 0)) } else { cursor };
-        keys::places(ino, group)
+        keys::extents(ino, group)
     }
 
-    /// Groups of places from `from` on, and where to go on.
+    /// Groups of extents from `from` on, and where to go on.
     pub(super) async fn some_groups(
         &self,
         job: &JobRecord,
         from: &[u8],
     ) -> Result<(Vec<(Ino, u64)>, Option<Vec<u8>>), Errno> {
         let end = match job.kind {
-            JobKind::Migrate if job.ino != 0 => keys::after(&keys::places(job.ino, u64::MAX)),
+            JobKind::Migrate if job.ino != 0 => keys::after(&keys::extents(job.ino, u64::MAX)),
             _ => keys::after(b"P"),
         };
         let scanned = self.transactions.scan(from, &end, AT_ONCE).await;
@@ -182,33 +186,33 @@ impl Volume {
             Err(Errno::Stale) => return Ok(Vec::new()),
             other => other?,
         };
-        let places = self.places(&inode, group).await?;
-        let mut placed = places.placed();
+        let extents = self.extents(&inode, group).await?;
+        let mut placed = extents.placed();
         if job.kind == JobKind::Defrag {
-            placed.retain(|(_, place)| u64::from(place.blocks) == self.geometry.blocks());
+            placed.retain(|(_, extent)| u64::from(extent.blocks) == self.geometry.blocks());
             return Ok(self.scattered(&inode, &placed));
         }
-        let moves = placed.into_iter().filter_map(|(stripe, place)| {
-            let to = self.wanted(job, &inode, stripe, place)?;
-            Some(self.a_move(&inode, stripe, place, to))
+        let moves = placed.into_iter().filter_map(|(stripe, extent)| {
+            let to = self.wanted(job, &inode, stripe, extent)?;
+            Some(self.a_move(&inode, stripe, extent, to))
         });
         Ok(moves.collect())
     }
 
-    pub(super) fn a_move(&self, inode: &Rc<Inode>, stripe: u64, place: Place, to: u16) -> Move {
-        let end = u64::from(place.blocks) * BLOCK;
-        let written = self.geometry.runs(place, 0, end).filter(|(_, is_written)| *is_written);
+    pub(super) fn a_move(&self, inode: &Rc<Inode>, stripe: u64, extent: Extent, to: u16) -> Move {
+        let end = u64::from(extent.blocks) * BLOCK;
+        let written = self.geometry.runs(extent, 0, end).filter(|(_, is_written)| *is_written);
         let bytes = written.map(|(run, _)| run.end - run.start).sum();
-        Move { inode: Rc::clone(inode), stripe, from: place.brick, to, bytes }
+        Move { inode: Rc::clone(inode), stripe, from: extent.brick, to, bytes }
     }
 
     /// The stripes of a group that lie on a brick in so many parts that they are worth putting together.
-    fn scattered(&self, inode: &Rc<Inode>, placed: &[(u64, Place)]) -> Vec<Move> {
-        let bricks: BTreeSet<u16> = placed.iter().map(|(_, place)| place.brick).collect();
+    fn scattered(&self, inode: &Rc<Inode>, placed: &[(u64, Extent)]) -> Vec<Move> {
+        let bricks: BTreeSet<u16> = placed.iter().map(|(_, extent)| extent.brick).collect();
         let mut moves = Vec::new();
         for brick in bricks {
-            let here: Vec<&(u64, Place)> =
-                placed.iter().filter(|(_, place)| place.brick == brick).collect();
+            let here: Vec<&(u64, Extent)> =
+                placed.iter().filter(|(_, extent)| extent.brick == brick).collect();
             let parts = here.windows(2).filter(|pair| {
                 let (before, after) = (pair[0].1, pair[1].1);
                 before.start + u64::from(before.blocks) != after.start
@@ -217,7 +221,7 @@ impl Volume {
                 && self.brick(brick).is_some_and(|brick| brick.is_there())
             {
                 moves.extend(
-                    here.iter().map(|(stripe, place)| self.a_move(inode, *stripe, *place, brick)),
+                    here.iter().map(|(stripe, extent)| self.a_move(inode, *stripe, *extent, brick)),
                 );
             }
         }
@@ -278,7 +282,7 @@ impl Volume {
             }
             drop(_gate);
             if job.kind == JobKind::Defrag {
-                // A place that finds no better one is well where it is.
+                // An extent that finds no better one is well where it is.
                 return Ok(Moved::NotThere);
             }
             if to.space.settling() > 0 {

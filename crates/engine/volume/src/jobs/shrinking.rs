@@ -116,9 +116,9 @@ impl Volume {
             total: 0,
             paused: false,
         };
-        // Puts the places of all earlier writes into the store, so that the walk meets them.
+        // Puts the extents of all earlier writes into the store, so that the walk meets them.
         self.sync_all().await.map_err(failed)?;
-        let mut cursor = Some(keys::places(0, 0));
+        let mut cursor = Some(keys::extents(0, 0));
         while let Some(from) = cursor.take() {
             let (groups, next) = self.some_groups(&job, &from).await.map_err(failed)?;
             for (ino, group) in groups {
@@ -127,11 +127,11 @@ impl Volume {
                     Err(Errno::Stale) => continue,
                     other => other.map_err(failed)?,
                 };
-                let places = self.places(&inode, group).await.map_err(failed)?.placed();
-                for (stripe, place) in places {
-                    let behind = place.start + u64::from(place.blocks) > limit;
-                    if place.brick == brick.id && behind {
-                        let one = self.a_move(&inode, stripe, place, brick.id);
+                let extents = self.extents(&inode, group).await.map_err(failed)?.placed();
+                for (stripe, extent) in extents {
+                    let behind = extent.start + u64::from(extent.blocks) > limit;
+                    if extent.brick == brick.id && behind {
+                        let one = self.a_move(&inode, stripe, extent, brick.id);
                         self.carry_out(&job, &one).await.map_err(failed)?;
                     }
                 }

@@ -2,8 +2,8 @@
 
 use crate::inode::Inode;
 use crate::volume::Volume;
+use braid_format::volume::extent::Extent;
 use braid_format::volume::job::{JobKind, JobRecord};
-use braid_format::volume::place::Place;
 
 impl Volume {
     /// The brick that the stripe is to be moved to; `None`: it stays.
@@ -12,7 +12,7 @@ impl Volume {
         job: &JobRecord,
         inode: &Inode,
         stripe: u64,
-        place: Place,
+        extent: Extent,
     ) -> Option<u16> {
         let pinned = inode.with(|record| record.is_pinned());
         let regular = || {
@@ -23,9 +23,9 @@ impl Volume {
         };
         let to = match job.kind {
             JobKind::Balance if !pinned => regular(),
-            JobKind::Flush if !pinned && Some(place.brick) == job.brick => regular(),
+            JobKind::Flush if !pinned && Some(extent.brick) == job.brick => regular(),
             // Whoever is to be let go keeps nothing, pinned or not.
-            JobKind::Remove if Some(place.brick) == job.brick => regular(),
+            JobKind::Remove if Some(extent.brick) == job.brick => regular(),
             JobKind::Migrate if inode.ino() == job.ino => job.brick?,
             JobKind::Migrate
                 if job.ino == 0 && inode.with(|record| record.wanted_brick()) == job.brick =>
@@ -35,7 +35,7 @@ impl Volume {
             _ => return None,
         };
         let is_there = |id| self.brick(id).is_some_and(|brick| brick.is_there());
-        (to != place.brick && is_there(place.brick)).then_some(to)
+        (to != extent.brick && is_there(extent.brick)).then_some(to)
     }
 
     /// Another brick with room, when the one that a stripe of `blocks` blocks belongs on has none.

@@ -100,7 +100,7 @@ fn after_a_mount_a_directory_is_read_once() {
         volume.unlink(ROOT, b"f7").await.unwrap();
         volume.forget(entry.attr.ino, 1);
         volume.sync().await.unwrap();
-        // The places, and what is free on the brick.
+        // The extents, and what is free on the brick.
         assert_eq!(reads.get(), 2);
         assert_eq!(volume.check(false).await.unwrap().found, 0);
     });

@@ -4,8 +4,8 @@ use super::*;
 use crate::{CheckEnd, CheckReport, JobState, NewJob};
 use braid_filesystem::{RenameFlags, SetAttr};
 use braid_format::volume::entry::{ByCookie, ByName};
+use braid_format::volume::extent::{Extent, PER_GROUP, encode};
 use braid_format::volume::keys;
-use braid_format::volume::place::{PER_GROUP, Place, encode};
 
 /// More than are counted in one walk in tests.
 const FILES: u64 = 50;
@@ -120,27 +120,27 @@ fn whatever_is_wrong_with_places_is_told_and_put_right() {
     world.shard.block_on(async move {
         let files = tree(&volume).await;
         volume.sync().await.unwrap();
-        let mut list = [Place::HOLE; PER_GROUP as usize];
+        let mut list = [Extent::HOLE; PER_GROUP as usize];
         // A file that does not exist names blocks of one that does.
         let inode = volume.inode(files[9]).await.unwrap();
-        list[5] = volume.place(&inode, 0).await.unwrap().1;
-        volume.transactions.set(keys::places(50_000, 3), encode(&list));
+        list[5] = volume.extent(&inode, 0).await.unwrap().1;
+        volume.transactions.set(keys::extents(50_000, 3), encode(&list));
         let inode = volume.inode(files[20]).await.unwrap();
         volume.edit(&inode, true, |record| record.blocks += 5);
         let space = &volume.brick(0).unwrap().space;
-        let (_, place) = volume.place(&inode, 2).await.unwrap();
-        volume.prepare_free(place).await.unwrap();
-        space.free(place.start, 1);
+        let (_, extent) = volume.extent(&inode, 2).await.unwrap();
+        volume.prepare_free(extent).await.unwrap();
+        space.free(extent.start, 1);
         let start = space.reserve(&volume.transactions, 32, true).await.unwrap().unwrap();
         space.confirm(start, 32);
         let told = volume.check(false).await.unwrap();
         assert!(has(&told, "shares 4 blocks"), "{:?}", told.problems);
         let report = volume.check(true).await.unwrap();
         for what in [
-            "places of file 50000, which does not exist",
+            "extents of file 50000, which does not exist",
             "32 blocks are in use and no file has them",
             "1 blocks of files are recorded as free",
-            "blocks, its places take",
+            "blocks, its extents take",
         ] {
             assert!(has(&told, what) && has(&report, what), "{what}: {:?}", report.problems);
         }

@@ -13,7 +13,7 @@ async fn resize(volume: &Volume, ino: Ino, size: u64) -> Result<(), Errno> {
 }
 
 /// A store as a crash leaves it in the middle of cutting these files to 4096 bytes: their sizes and the notes are there,
-/// and all of their places.
+/// and all of their extents.
 fn cut_and_crashed(world: &World, store: &ModelStore, files: &[Ino]) -> ModelStore {
     let store = world.crash(store);
     let mut changes = Vec::new();
@@ -138,9 +138,9 @@ fn what_could_not_be_trimmed_is_before_the_file_grows() {
         own.close().await.unwrap();
         ino
     });
-    // The places of the second MiB cannot be read, which a trim finds out when the size is cut already.
+    // The extents of the second MiB cannot be read, which a trim finds out when the size is cut already.
     let store = world.crash(&store);
-    let key = keys::places(ino, 1);
+    let key = keys::extents(ino, 1);
     let right = world.shard.block_on(store.get(&key)).unwrap().unwrap();
     let damage = store.commit(vec![(key.clone(), Some(vec![1]))]);
     world.shard.block_on(damage).unwrap();
@@ -161,7 +161,7 @@ fn what_could_not_be_trimmed_is_before_the_file_grows() {
 
 #[test]
 fn a_file_that_is_cut_while_a_write_waits_shows_nothing_of_before() {
-    // A granule has four blocks.
+    // A sub-block has four blocks.
     let (world, store) = World::new(512 << 10, &[16]);
     let volume = world.mount(&store);
     let shard = world.shard.clone();
@@ -171,7 +171,7 @@ fn a_file_that_is_cut_while_a_write_waits_shows_nothing_of_before() {
         let inode = volume.inode(ino).await.unwrap();
         let held = inode.locks.exclusive(196_608..212_992).await;
         let (writer, cutter) = (Rc::clone(&volume), Rc::clone(&volume));
-        // The place is too short for it, so it asks for all of the stripe when it has its part, and stands behind the cut.
+        // The extent is too short for it, so it asks for all of the stripe when it has its part, and stands behind the cut.
         shard.spawn(async move { write(&writer, ino, 200_000, &[9; 100]).await.unwrap() });
         shard.spawn(async move { resize(&cutter, ino, 21_111).await.unwrap() });
         drop(held);

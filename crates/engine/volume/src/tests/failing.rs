@@ -133,7 +133,7 @@ fn two_writes_of_a_stripe_whose_brick_dies_both_land_elsewhere() {
         let reserve = Allocate::Reserve { keep_size: false };
         volume.allocate(ino, reserve, 0, STRIPE).await.unwrap();
         let inode = volume.inode(ino).await.unwrap();
-        let on = usize::from(volume.place(&inode, 0).await.unwrap().1.brick);
+        let on = usize::from(volume.extent(&inode, 0).await.unwrap().1.brick);
         let (dying, other) = (&bricks[on], &bricks[1 - on]);
         bricks.iter().for_each(Frail::hold);
         let results = Results::default();
@@ -182,13 +182,13 @@ fn a_write_whose_place_is_taken_away_before_it_is_sent_writes_nowhere_else() {
         let reserve = Allocate::Reserve { keep_size: false };
         volume.allocate(ino, reserve, 0, 16 * STRIPE).await.unwrap();
         let inode = volume.inode(ino).await.unwrap();
-        let placed = volume.places(&inode, 0).await.unwrap().placed();
+        let placed = volume.extents(&inode, 0).await.unwrap().placed();
         let brick = |stripe: u64| usize::from(placed[stripe as usize].1.brick);
         let stripe = (1..16).find(|stripe| brick(*stripe) == 1 && brick(*stripe - 1) == 0).unwrap();
         for at in (0..16).filter(|at| *at != stripe) {
             write(&volume, ino, at * STRIPE, &vec![at as u8; STRIPE as usize]).await.unwrap();
         }
-        // New places are there, where the free space has not been looked at yet.
+        // New extents are there, where the free space has not been looked at yet.
         volume.add_brick(new).await.unwrap();
         bricks.iter().for_each(Frail::hold);
         let results = Results::default();
@@ -234,8 +234,8 @@ fn a_lost_stripe_that_is_written_anew_stays_as_it_is_where_there_is_no_room() {
             at += 1;
         }
         let inode = volume.inode(ino).await.unwrap();
-        let placed = volume.places(&inode, 0).await.unwrap().placed();
-        let stripe = placed.iter().find(|(_, place)| place.brick == 1).unwrap().0;
+        let placed = volume.extents(&inode, 0).await.unwrap().placed();
+        let stripe = placed.iter().find(|(_, extent)| extent.brick == 1).unwrap().0;
         bricks[1].fail(IoErrorKind::Gone);
         assert_eq!(volume.read(ino, stripe * STRIPE, 10).await.err(), Some(Errno::Io));
         let full = write(&volume, ino, stripe * STRIPE, &vec![8; STRIPE as usize]).await;
@@ -279,17 +279,17 @@ fn space_that_was_set_aside_on_a_brick_that_is_gone_can_be_made_more() {
         let reserve = Allocate::Reserve { keep_size: false };
         volume.allocate(ino, reserve, 0, 4096).await.unwrap();
         let inode = volume.inode(ino).await.unwrap();
-        let place = volume.place(&inode, 0).await.unwrap().1;
-        let dying = usize::from(place.brick);
+        let extent = volume.extent(&inode, 0).await.unwrap().1;
+        let dying = usize::from(extent.brick);
         bricks[dying].fail(IoErrorKind::Gone);
         // Writes here and there, until one finds that the brick is gone.
         for stripe in 0..16 {
             write(&volume, other, stripe * STRIPE, &[1; 4096]).await.unwrap();
         }
-        assert!(!volume.brick(place.brick).unwrap().is_there());
+        assert!(!volume.brick(extent.brick).unwrap().is_there());
         volume.allocate(ino, reserve, 0, STRIPE).await.unwrap();
-        let now = volume.place(&inode, 0).await.unwrap().1;
-        assert_ne!(now.brick, place.brick);
+        let now = volume.extent(&inode, 0).await.unwrap().1;
+        assert_ne!(now.brick, extent.brick);
         write(&volume, ino, 0, &vec![2; STRIPE as usize]).await.unwrap();
         assert!(read_all(&volume, ino).await.iter().all(|byte| *byte == 2));
         is_clean(&volume).await;
@@ -388,7 +388,7 @@ fn a_brick_is_let_go_when_what_was_on_its_way_there_has_come_and_left() {
     let (volume, bricks) = mount(&world, &store, false);
     world.shard.block_on(async move {
         let (one, other) = hemmed_in(&volume).await;
-        // The place cannot grow where it is, so it is to be copied to the proxy.
+        // The extent cannot grow where it is, so it is to be copied to the proxy.
         bricks[0].hold();
         let results = Results::default();
         begin(&volume, &results, (one, 4096, 20_000, 3));
@@ -459,7 +459,7 @@ fn a_place_does_not_grow_onto_a_brick_that_fails_a_flush_while_it_is_copied() {
         until(&volume, || results.borrow().len() == 1).await;
         assert_eq!(*results.borrow(), [Ok(())]);
         let inode = volume.inode(one).await.unwrap();
-        assert_eq!(volume.place(&inode, 0).await.unwrap().1.brick, 0);
+        assert_eq!(volume.extent(&inode, 0).await.unwrap().1.brick, 0);
         let read = read_all(&volume, one).await;
         assert!(read[..4096].iter().all(|byte| *byte == 1));
     });
@@ -475,8 +475,8 @@ fn a_lost_stripe_that_is_written_anew_is_lost_or_new_after_a_crash() {
         write(&volume, ino, 0, &vec![7; 8 * STRIPE as usize]).await.unwrap();
         volume.sync().await.unwrap();
         let inode = volume.inode(ino).await.unwrap();
-        let placed = volume.places(&inode, 0).await.unwrap().placed();
-        let stripe = placed.iter().find(|(_, place)| place.brick == 1).unwrap().0;
+        let placed = volume.extents(&inode, 0).await.unwrap().placed();
+        let stripe = placed.iter().find(|(_, extent)| extent.brick == 1).unwrap().0;
         bricks[1].fail(IoErrorKind::Gone);
         assert!(volume.read(ino, stripe * STRIPE, 10).await.is_err());
         bricks[0].hold();
@@ -620,7 +620,7 @@ fn what_a_brick_gives_after_it_was_let_go_is_not_taken() {
         let (one, other) = hemmed_in(&volume).await;
         write(&volume, other, 0, &[4; 4096]).await.unwrap();
         bricks.iter().for_each(Frail::hold);
-        // Brick 0 is asked for a file's bytes, and for those of a place that is to grow on the proxy.
+        // Brick 0 is asked for a file's bytes, and for those of an extent that is to grow on the proxy.
         let read = Rc::new(RefCell::new(None));
         let (own, into) = (Rc::clone(&volume), Rc::clone(&read));
         volume.shard.spawn(async move {

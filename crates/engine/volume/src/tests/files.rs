@@ -129,7 +129,7 @@ fn one_byte_at_16_tib_takes_one_stripe() {
 
 #[test]
 fn what_was_cut_does_not_show_when_a_write_ends_in_the_same_granule_and_the_file_grows_later() {
-    // A granule has four blocks.
+    // A sub-block has four blocks.
     let (world, store) = World::new(512 << 10, &[8]);
     let volume = world.mount(&store);
     world.shard.block_on(async move {

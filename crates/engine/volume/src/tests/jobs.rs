@@ -221,8 +221,8 @@ fn many_files_are_migrated_by_one_job_which_goes_on_after_a_crash() {
         volume.wait_job().await.unwrap();
         for ino in &files[1..3] {
             let inode = volume.inode(*ino).await.unwrap();
-            let placed = volume.places(&inode, 0).await.unwrap().placed();
-            assert!(placed.iter().all(|(_, place)| place.brick == 1));
+            let placed = volume.extents(&inode, 0).await.unwrap().placed();
+            assert!(placed.iter().all(|(_, extent)| extent.brick == 1));
         }
         check_all(&volume, &files).await;
     });
@@ -292,8 +292,8 @@ fn a_defragmented_file_lies_in_one_piece_on_each_brick() {
         }
         let parts = async || {
             let inode = volume.inode(one).await.unwrap();
-            let places = volume.places(&inode, 0).await.unwrap().placed();
-            places.windows(2).filter(|pair| pair[0].1.start + 32 != pair[1].1.start).count()
+            let extents = volume.extents(&inode, 0).await.unwrap().placed();
+            extents.windows(2).filter(|pair| pair[0].1.start + 32 != pair[1].1.start).count()
         };
         assert_eq!(parts().await, 63);
         run(&volume, NewJob::Defrag).await;

@@ -113,7 +113,7 @@ fn a_file_is_cut_also_beyond_a_large_part_that_was_just_punched() {
     let volume = world.mount(&store);
     world.shard.block_on(async move {
         let ino = file(&volume, "a").await;
-        // A group of places is 1 MiB of such stripes.
+        // A group of extents is 1 MiB of such stripes.
         for at in 0..600 {
             write(&volume, ino, at << 20, &[1; 4096]).await.unwrap();
         }

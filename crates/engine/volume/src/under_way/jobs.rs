@@ -76,9 +76,9 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// For places of files that cannot be read.
+    /// For extents of files that cannot be read.
     pub fn errno(error: Errno) -> Stop {
-        Stop::Failed(format!("reading the places of files: {error}"))
+        Stop::Failed(format!("reading the extents of files: {error}"))
     }
 }
 

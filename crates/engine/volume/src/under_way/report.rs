@@ -23,9 +23,9 @@ pub struct CheckReport {
     pub files: u64,
     /// Of them directories.
     pub directories: u64,
-    /// Stripes that have a place.
+    /// Stripes that have an extent.
     pub stripes: u64,
-    /// Bytes that their places take.
+    /// Bytes that their extents take.
     pub bytes: u64,
     /// The problems, in words.
     pub problems: Vec<String>,

@@ -1,6 +1,6 @@
-//! The blocks that places name, in some groups of blocks at a time.
+//! The blocks that extents name, in some groups of blocks at a time.
 
-use braid_format::volume::place::Place;
+use braid_format::volume::extent::Extent;
 use braid_format::volume::space::{GROUP_BLOCKS, WORDS};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,13 +8,13 @@ use std::ops::Range;
 /// A brick, and a group of its blocks.
 pub type Group = (u16, u64);
 
-/// The blocks that places name, in some groups.
+/// The blocks that extents name, in some groups.
 pub struct Bits {
     window: Range<Group>,
     groups: BTreeMap<Group, Box<[u64; WORDS]>>,
     /// A block was named twice.
     shared: bool,
-    /// A place has gone since: what it shared with another is not named any more.
+    /// An extent has gone since: what it shared with another is not named any more.
     doubtful: bool,
 }
 
@@ -30,10 +30,10 @@ impl Bits {
         Bits { window, groups: BTreeMap::new(), shared: false, doubtful: false }
     }
 
-    /// Names the blocks of a place; gives how many were named already.
-    pub fn name(&mut self, place: &Place) -> u32 {
+    /// Names the blocks of an extent; gives how many were named already.
+    pub fn name(&mut self, extent: &Extent) -> u32 {
         let mut twice = 0;
-        self.each_word(place, true, |word, mask| {
+        self.each_word(extent, true, |word, mask| {
             twice += (*word & mask).count_ones();
             *word |= mask;
         });
@@ -41,20 +41,20 @@ impl Bits {
         twice
     }
 
-    /// The place is not there any more.
-    pub fn unname(&mut self, place: &Place) {
+    /// The extent is not there any more.
+    pub fn unname(&mut self, extent: &Extent) {
         self.doubtful |= self.shared;
-        self.each_word(place, false, |word, mask| *word &= !mask);
+        self.each_word(extent, false, |word, mask| *word &= !mask);
     }
 
-    /// Calls `change` with each word that the place touches, and the bits of it.
-    fn each_word(&mut self, place: &Place, fill: bool, mut change: impl FnMut(&mut u64, u64)) {
-        let Some(end) = place.start.checked_add(place.blocks.into()) else { return };
-        let mut at = place.start;
+    /// Calls `change` with each word that the extent touches, and the bits of it.
+    fn each_word(&mut self, extent: &Extent, fill: bool, mut change: impl FnMut(&mut u64, u64)) {
+        let Some(end) = extent.start.checked_add(extent.blocks.into()) else { return };
+        let mut at = extent.start;
         while at < end {
             let bits = (end - at).min(64 - at % 64);
             let mask = if bits == 64 { u64::MAX } else { ((1 << bits) - 1) << (at % 64) };
-            let group = (place.brick, at / GROUP_BLOCKS);
+            let group = (extent.brick, at / GROUP_BLOCKS);
             if self.window.contains(&group) {
                 if fill {
                     self.groups.entry(group).or_insert_with(|| Box::new([0; WORDS]));
@@ -87,20 +87,20 @@ impl Bits {
 mod tests {
     use super::*;
 
-    fn place(start: u64, blocks: u16) -> Place {
-        Place { start, written: 0, blocks, brick: 1 }
+    fn extent(start: u64, blocks: u16) -> Extent {
+        Extent { start, written: 0, blocks, brick: 1 }
     }
 
     #[test]
     fn blocks_are_named_once_across_groups_and_outside_the_window_not_at_all() {
         let mut bits = Bits::new((1, 0)..(1, 2));
-        assert_eq!(bits.name(&place(GROUP_BLOCKS - 10, 100)), 0);
-        assert_eq!(bits.name(&place(GROUP_BLOCKS, 64)), 64);
-        assert_eq!(bits.name(&place(5 * GROUP_BLOCKS, 64)), 0);
+        assert_eq!(bits.name(&extent(GROUP_BLOCKS - 10, 100)), 0);
+        assert_eq!(bits.name(&extent(GROUP_BLOCKS, 64)), 64);
+        assert_eq!(bits.name(&extent(5 * GROUP_BLOCKS, 64)), 0);
         assert_eq!(bits.groups.len(), 2);
         assert!(!bits.doubtful);
-        bits.unname(&place(GROUP_BLOCKS - 10, 100));
+        bits.unname(&extent(GROUP_BLOCKS - 10, 100));
         assert!(bits.doubtful);
-        assert_eq!(bits.name(&place(0, 1)) + bits.name(&place(GROUP_BLOCKS, 90)), 0);
+        assert_eq!(bits.name(&extent(0, 1)) + bits.name(&extent(GROUP_BLOCKS, 90)), 0);
     }
 }

@@ -10,8 +10,8 @@ pub use bits::{Bits, Group};
 
 use braid_filesystem::Ino;
 use braid_format::volume::entry::ByName;
+use braid_format::volume::extent::{Extent, PER_GROUP};
 use braid_format::volume::keys;
-use braid_format::volume::place::{PER_GROUP, Place};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,11 +19,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// The type nibble of a directory.
 pub const DIRECTORY: u8 = 4;
 
-/// Sees all changes of names and places while a check is under way.
+/// Sees all changes of names and extents while a check is under way.
 #[derive(Default)]
 pub struct Watch {
     pub names: RefCell<Names>,
-    pub places: RefCell<Walked>,
+    pub extents: RefCell<Walked>,
 }
 
 impl Watch {
@@ -39,9 +39,9 @@ impl Watch {
         }
     }
 
-    /// A stripe has another place.
-    pub fn place(&self, ino: Ino, stripe: u64, old: Place, new: Place) {
-        let mut walked = self.places.borrow_mut();
+    /// A stripe has another extent.
+    pub fn extent(&self, ino: Ino, stripe: u64, old: Extent, new: Extent) {
+        let mut walked = self.extents.borrow_mut();
         if (ino, stripe / PER_GROUP) >= walked.to {
             return;
         }
@@ -193,14 +193,14 @@ fn sum(name: &[u8], entry: &ByName) -> u64 {
     hasher.finish()
 }
 
-/// The findings of a pass over places.
+/// The findings of a pass over extents.
 #[derive(Default)]
 pub struct Walked {
-    /// Groups of places have been seen up to this one: a file and a group.
+    /// Groups of extents have been seen up to this one: a file and a group.
     pub to: (Ino, u64),
     /// Files before this one are not counted any more.
     pub judged: Ino,
-    /// Blocks that the places of files take.
+    /// Blocks that the extents of files take.
     pub taken: BTreeMap<Ino, u64>,
     pub bits: Bits,
 }

@@ -9,8 +9,8 @@ pub const FLAG_PINNED: u32 = 1;
 /// The file has never had an extended attribute, so the store need not be searched for any. A file without the bit may or may
 /// not have some.
 pub const FLAG_NO_ATTRIBUTES: u32 = 2;
-/// Space was reserved with `fallocate`: a stripe keeps its place until all of it is punched. Without the bit a stripe loses its
-/// place when none of its granules holds written data any more.
+/// Space was reserved with `fallocate`: a stripe keeps its extent until all of it is punched. Without the bit a stripe loses its
+/// extent when none of its sub-blocks holds written data any more.
 pub const FLAG_RESERVED: u32 = 4;
 
 /// A point in time as recorded.

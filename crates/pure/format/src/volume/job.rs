@@ -57,7 +57,7 @@ pub struct JobRecord {
     pub brick: Option<u16>,
     /// The file that it is about; 0: all.
     pub ino: u64,
-    /// The position to continue from: a file and a group of its places.
+    /// The position to continue from: a file and a group of its extents.
     pub cursor: (u64, u64),
     /// Bytes that have been moved.
     pub done: u64,

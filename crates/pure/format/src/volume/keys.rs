@@ -49,8 +49,8 @@ pub fn cookie(directory: u64, cookie: u64) -> Vec<u8> {
     key(b'C', &directory.to_be_bytes(), &cookie.to_be_bytes())
 }
 
-/// The key of the places of stripes `group * 64` to `group * 64 + 63`.
-pub fn places(ino: u64, group: u64) -> Vec<u8> {
+/// The key of the extents of stripes `group * 64` to `group * 64 + 63`.
+pub fn extents(ino: u64, group: u64) -> Vec<u8> {
     key(b'P', &ino.to_be_bytes(), &group.to_be_bytes())
 }
 
@@ -79,12 +79,12 @@ fn number(key: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }
 
-/// The number of the file whose inode, orphan or place key it is; `None` for other keys.
+/// The number of the file whose inode, orphan or extent key it is; `None` for other keys.
 pub fn ino_of(key: &[u8]) -> Option<u64> {
     matches!(key.first(), Some(b'I' | b'O' | b'P' | b'D' | b'C' | b'X')).then(|| number(key, 1))?
 }
 
-/// The second number of a place or cookie key.
+/// The second number of an extent or cookie key.
 pub fn second_of(key: &[u8]) -> Option<u64> {
     matches!(key.first(), Some(b'P' | b'C')).then(|| number(key, 9))?
 }

@@ -8,7 +8,7 @@
 //! | `I` inode | attributes, and the target of a symbolic link | `inode` |
 //! | `D` directory, name | an entry, by name | `entry` |
 //! | `C` directory, cookie | the same entry, in the order of reading | `entry` |
-//! | `P` inode, group | the places of 64 stripes | `place` |
+//! | `P` inode, group | the extents of 64 stripes | `extent` |
 //! | `X` inode, name | the value of an extended attribute | – |
 //! | `O` inode | the file is to be trimmed to its size, or removed when it has no name | – |
 //! | `A` brick, group | a bit for each of 32,768 blocks in use; absent: none | `space` |
@@ -20,16 +20,16 @@
 
 pub mod brick_record;
 pub mod entry;
+pub mod extent;
 pub mod inode;
 pub mod job;
 pub mod keys;
-pub mod place;
 pub mod space;
 #[cfg(test)]
 mod tests;
 pub mod volume_record;
 
-/// Bytes of a block: the unit of places and of free space.
+/// Bytes of a block: the unit of extents and of free space.
 pub const BLOCK: u64 = 4096;
 /// Stands for "no brick" where a record has room for a brick's number.
 pub const NO_BRICK: u16 = u16::MAX;
@@ -53,11 +53,11 @@ impl RecordError {
         )
     }
 
-    /// A place reaches beyond its brick's data area.
-    pub fn damaged_place(ino: u64, group: u64) -> RecordError {
+    /// An extent reaches beyond its brick's data area.
+    pub fn damaged_extent(ino: u64, group: u64) -> RecordError {
         RecordError::new(
-            format!("places of file {ino}, group {group}"),
-            "a place beyond the end of its brick",
+            format!("extents of file {ino}, group {group}"),
+            "an extent beyond the end of its brick",
         )
     }
 

@@ -3,9 +3,9 @@
 use super::*;
 use brick_record::{BrickRecord, BrickState};
 use entry::{ByCookie, ByName};
+use extent::Extent;
 use inode::{InodeRecord, Stamp};
 use job::{JobKind, JobRecord};
-use place::Place;
 use proptest::prelude::*;
 use uuid::Uuid;
 use volume_record::VolumeRecord;
@@ -43,24 +43,24 @@ proptest! {
     }
 
     #[test]
-    fn places_are_read_as_written(
-        places in prop::collection::vec((any::<u64>(), any::<u32>(), 0u16..=32, any::<u16>()), 64)
+    fn extents_are_read_as_written(
+        extents in prop::collection::vec((any::<u64>(), any::<u32>(), 0u16..=32, any::<u16>()), 64)
     ) {
-        let places: Vec<Place> = places
+        let extents: Vec<Extent> = extents
             .into_iter()
             .map(|(start, written, blocks, brick)| match blocks {
-                0 => Place::HOLE,
-                blocks => Place { start, written, blocks, brick },
+                0 => Extent::HOLE,
+                blocks => Extent { start, written, blocks, brick },
             })
             .collect();
-        let read = place::encode(&places).map_or(Ok([Place::HOLE; 64]), |bytes| place::parse(1, 0, 128 << 10, &bytes));
-        prop_assert_eq!(read.map(|read| read.to_vec()), Ok(places));
+        let read = extent::encode(&extents).map_or(Ok([Extent::HOLE; 64]), |bytes| extent::parse(1, 0, 128 << 10, &bytes));
+        prop_assert_eq!(read.map(|read| read.to_vec()), Ok(extents));
     }
 
     #[test]
     fn no_bytes_make_a_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..1200)) {
         let _ = InodeRecord::parse(1, &bytes);
-        let _ = place::parse(1, 0, 16 << 10, &bytes);
+        let _ = extent::parse(1, 0, 16 << 10, &bytes);
         let _ = space::parse_blocks(1, 0, &bytes);
         let _ = space::parse_usage(1, 0, &bytes);
         let _ = BrickRecord::parse(1, &bytes);
@@ -108,11 +108,11 @@ fn small_records_are_read_as_written() {
 
 #[test]
 fn keys_are_in_the_order_of_their_numbers() {
-    assert!(keys::places(1, 255) < keys::places(1, 256));
-    assert!(keys::places(1, u64::MAX) < keys::places(2, 0));
+    assert!(keys::extents(1, 255) < keys::extents(1, 256));
+    assert!(keys::extents(1, u64::MAX) < keys::extents(2, 0));
     assert!(keys::name(1, &[255; 255]) < keys::after(&keys::name(1, b"")));
     assert_eq!(keys::after(&[1, 255]), vec![2]);
-    assert_eq!(keys::ino_of(&keys::places(77, 3)), Some(77));
-    assert_eq!(keys::second_of(&keys::places(77, 3)), Some(3));
+    assert_eq!(keys::ino_of(&keys::extents(77, 3)), Some(77));
+    assert_eq!(keys::second_of(&keys::extents(77, 3)), Some(3));
     assert_eq!(keys::name_of(&keys::name(77, b"x")), Some(&b"x"[..]));
 }

@@ -1,6 +1,6 @@
 //! The record of the volume itself: 128 bytes.
 
-use super::place::STRIPE_RANGE;
+use super::extent::STRIPE_RANGE;
 use super::{NO_BRICK, RecordError};
 use uuid::Uuid;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};

@@ -1,4 +1,4 @@
-//! Every recorded place, and the files that they belong to.
+//! Every recorded extent, and the files that they belong to.
 
 use super::run::Walk;
 use crate::stripes::Geometry;
@@ -6,46 +6,46 @@ use crate::under_way::{CheckReport, Halt, Lost};
 use crate::volume::Volume;
 use crate::watch::{Bits, Group, Walked};
 use braid_filesystem::{Errno, Ino};
-use braid_format::volume::place::{PER_GROUP, Place, parse};
+use braid_format::volume::extent::{Extent, PER_GROUP, parse};
 use braid_format::volume::{BLOCK, keys};
 use braid_kv::Pair;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A file, and a group of its places.
+/// A file, and a group of its extents.
 type OfFile = (Ino, u64);
 
 /// Behind all groups of all files.
 const END: OfFile = (Ino::MAX, u64::MAX);
 
 impl Volume {
-    /// Walks over all places, and holds the blocks that they name in the groups of `window` against those in use. The
+    /// Walks over all extents, and holds the blocks that they name in the groups of `window` against those in use. The
     /// `first` walk also holds them against the files and the bricks that there are.
-    pub(super) async fn check_places(
+    pub(super) async fn check_extents(
         &self,
         walk: &Walk,
         window: Range<Group>,
         first: bool,
     ) -> Result<(), Halt> {
-        let dropped = self.walk_places(walk, &window, first, true).await?;
+        let dropped = self.walk_extents(walk, &window, first, true).await?;
         if dropped {
             // They named blocks that other files may have.
-            self.walk_places(walk, &window, false, false).await?;
+            self.walk_extents(walk, &window, false, false).await?;
         }
         self.check_blocks(walk, &window).await?;
-        *walk.watch.places.borrow_mut() = Walked::default();
+        *walk.watch.extents.borrow_mut() = Walked::default();
         Ok(())
     }
 
-    /// One walk; true: places of files that do not exist were there, and are not any more.
-    async fn walk_places(
+    /// One walk; true: extents of files that do not exist were there, and are not any more.
+    async fn walk_extents(
         &self,
         walk: &Walk,
         window: &Range<Group>,
         first: bool,
         tell_shared: bool,
     ) -> Result<bool, Halt> {
-        *walk.watch.places.borrow_mut() = Walked {
+        *walk.watch.extents.borrow_mut() = Walked {
             judged: if first { 0 } else { Ino::MAX },
             bits: Bits::new(window.clone()),
             ..Walked::default()
@@ -61,24 +61,24 @@ impl Volume {
             };
             let groups = self.groups_now(walk, &pairs, seen_to..until, first);
             {
-                let mut walked = walk.watch.places.borrow_mut();
+                let mut walked = walk.watch.extents.borrow_mut();
                 for ((ino, group), list) in &groups {
-                    for (place, stripe) in list.iter().zip(group.saturating_mul(PER_GROUP)..) {
-                        if place.is_hole() {
+                    for (extent, stripe) in list.iter().zip(group.saturating_mul(PER_GROUP)..) {
+                        if extent.is_hole() {
                             continue;
                         }
                         if first {
                             let taken = walked.taken.entry(*ino).or_default();
-                            *taken = taken.wrapping_add(place.blocks.into());
-                            self.see_place(walk, *ino, stripe, place);
+                            *taken = taken.wrapping_add(extent.blocks.into());
+                            self.see_extent(walk, *ino, stripe, extent);
                         }
-                        if self.is_outside(place) {
+                        if self.is_outside(extent) {
                             continue;
                         }
-                        let twice = walked.bits.name(place);
+                        let twice = walked.bits.name(extent);
                         if twice > 0 && tell_shared {
                             let name =
-                                self.brick(place.brick).map_or_else(String::new, |on| on.name());
+                                self.brick(extent.brick).map_or_else(String::new, |on| on.name());
                             let text = format!(
                                 "stripe {stripe} of file {ino} shares {twice} blocks of {name} with another"
                             );
@@ -98,21 +98,21 @@ impl Volume {
         Ok(dropped)
     }
 
-    /// The groups of places of a range as they are now, of which `stored` were read just now.
+    /// The groups of extents of a range as they are now, of which `stored` were read just now.
     fn groups_now(
         &self,
         walk: &Walk,
         stored: &[Pair],
         range: Range<OfFile>,
         tell: bool,
-    ) -> BTreeMap<OfFile, [Place; PER_GROUP as usize]> {
+    ) -> BTreeMap<OfFile, [Extent; PER_GROUP as usize]> {
         let mut groups = BTreeMap::new();
         for (key, value) in stored {
             let (Some(ino), Some(group)) = (keys::ino_of(key), keys::second_of(key)) else {
                 continue;
             };
             let inode = self.inodes.get(ino);
-            let known = inode.and_then(|inode| inode.places.borrow().get(&group).cloned());
+            let known = inode.and_then(|inode| inode.extents.borrow().get(&group).cloned());
             let list = match known {
                 Some(known) => Ok(known.list()),
                 None => parse(ino, group, self.geometry.stripe, value),
@@ -123,50 +123,50 @@ impl Volume {
                 Err(_) => {}
             }
         }
-        for changed in self.transactions.changed_places(range) {
+        for changed in self.transactions.changed_groups(range) {
             groups.insert(changed.key(), changed.list());
         }
         groups
     }
 
-    fn is_outside(&self, place: &Place) -> bool {
-        let end = place.start.checked_add(place.blocks.into());
-        let brick = self.brick(place.brick);
+    fn is_outside(&self, extent: &Extent) -> bool {
+        let end = extent.start.checked_add(extent.blocks.into());
+        let brick = self.brick(extent.brick);
         brick.is_none_or(|brick| end.is_none_or(|end| end > brick.space.blocks()))
     }
 
-    /// Counts a place, and holds it against the brick that it is on.
-    fn see_place(&self, walk: &Walk, ino: Ino, stripe: u64, place: &Place) {
+    /// Counts an extent, and holds it against the brick that it is on.
+    fn see_extent(&self, walk: &Walk, ino: Ino, stripe: u64, extent: &Extent) {
         {
             let mut report = walk.report.borrow_mut();
             report.stripes += 1;
-            report.bytes += u64::from(place.blocks) * BLOCK;
+            report.bytes += u64::from(extent.blocks) * BLOCK;
         }
         let size = self.geometry.stripe;
         let whole = (stripe.saturating_mul(size), stripe.saturating_add(1).saturating_mul(size));
-        let Some(on) = self.brick(place.brick) else {
-            let number = place.brick;
+        let Some(on) = self.brick(extent.brick) else {
+            let number = extent.brick;
             let text =
                 format!("stripe {stripe} of file {ino} is on brick {number}, which does not exist");
             walk.problem(false, text);
             return lose(&mut walk.report.borrow_mut(), ino, whole);
         };
-        if self.is_outside(place) {
+        if self.is_outside(extent) {
             let name = on.name();
             let text = format!("stripe {stripe} of file {ino} is beyond the end of {name}");
             walk.problem(false, text);
             return lose(&mut walk.report.borrow_mut(), ino, whole);
         }
         if !on.is_there() {
-            lose_written(&mut walk.report.borrow_mut(), self.geometry, ino, whole.0, place);
+            lose_written(&mut walk.report.borrow_mut(), self.geometry, ino, whole.0, extent);
         }
     }
 
-    /// Holds the blocks that the files before `to` say to take against what their places were seen to take. True: places
+    /// Holds the blocks that the files before `to` say to take against what their extents were seen to take. True: extents
     /// of files that do not exist were removed.
     async fn judge_taken(&self, walk: &Walk, to: Ino) -> Result<bool, Halt> {
         let bound = if to == Ino::MAX { keys::after(b"I") } else { keys::inode(to) };
-        let judged = walk.watch.places.borrow().judged;
+        let judged = walk.watch.extents.borrow().judged;
         let mut cursor = (judged < to).then(|| keys::inode(judged));
         let mut dropped = false;
         while let Some(start) = cursor.take() {
@@ -174,7 +174,7 @@ impl Volume {
             let mut wrong = Vec::new();
             let mut strays = Vec::new();
             {
-                let mut walked = walk.watch.places.borrow_mut();
+                let mut walked = walk.watch.extents.borrow_mut();
                 for (key, value) in &pairs {
                     let Some(ino) = keys::ino_of(key) else { continue };
                     let Some(record) = self.record_of(ino, value) else { continue };
@@ -213,7 +213,7 @@ impl Volume {
         said: u64,
         found: u64,
     ) -> Result<(), Halt> {
-        let text = format!("file {ino} says that it takes {said} blocks, its places take {found}");
+        let text = format!("file {ino} says that it takes {said} blocks, its extents take {found}");
         walk.problem(true, text);
         if walk.repair {
             let inode = match self.inode(ino).await {
@@ -228,14 +228,14 @@ impl Volume {
         Ok(())
     }
 
-    /// Places of a file that does not exist go. True: they did.
+    /// ExtentGroup of a file that does not exist go. True: they did.
     async fn drop_stray(&self, walk: &Walk, ino: Ino) -> Result<bool, Halt> {
-        let range = (keys::places(ino, 0), keys::after(&keys::places(ino, 0)[..9]));
+        let range = (keys::extents(ino, 0), keys::after(&keys::extents(ino, 0)[..9]));
         let mut found = Vec::new();
         let walked = self.each_pair(walk, range, |key, _| found.push(key.to_vec()));
         walked.await?;
         for key in &found {
-            walk.problem(true, format!("places of file {ino}, which does not exist"));
+            walk.problem(true, format!("extents of file {ino}, which does not exist"));
             if walk.repair {
                 self.transactions.set(key.clone(), None);
             }
@@ -251,8 +251,14 @@ fn behind(key: &[u8]) -> Option<OfFile> {
 }
 
 /// Only written data can be lost: reserved blocks read as zero wherever they are.
-fn lose_written(report: &mut CheckReport, geometry: Geometry, ino: Ino, start: u64, place: &Place) {
-    for (run, is_written) in geometry.runs(*place, 0, geometry.stripe) {
+fn lose_written(
+    report: &mut CheckReport,
+    geometry: Geometry,
+    ino: Ino,
+    start: u64,
+    extent: &Extent,
+) {
+    for (run, is_written) in geometry.runs(*extent, 0, geometry.stripe) {
         if is_written {
             let range = (start.saturating_add(run.start), start.saturating_add(run.end));
             lose(report, ino, range);
