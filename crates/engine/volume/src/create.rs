@@ -1,7 +1,7 @@
 //! The first records of a new volume.
 
 use crate::error::VolumeError;
-use crate::inode::stamp;
+use crate::namespace::{nibble_of, stamp};
 use braid_filesystem::{Caller, ROOT, Time};
 use braid_format::volume::brick_record::{BrickRecord, BrickState};
 use braid_format::volume::extent::STRIPE_RANGE;
@@ -51,7 +51,7 @@ pub fn first_records(
     };
     let now = stamp(now);
     let root = InodeRecord {
-        kind: crate::inode::nibble_of(braid_filesystem::Kind::Directory),
+        kind: nibble_of(braid_filesystem::Kind::Directory),
         perm: 0o755,
         uid: owner.uid,
         gid: owner.gid,

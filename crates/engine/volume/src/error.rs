@@ -45,11 +45,11 @@ pub enum VolumeError {
     Refused(String),
 }
 
-impl From<crate::space::SpaceError> for VolumeError {
-    fn from(error: crate::space::SpaceError) -> VolumeError {
+impl From<crate::extents::SpaceError> for VolumeError {
+    fn from(error: crate::extents::SpaceError) -> VolumeError {
         match error {
-            crate::space::SpaceError::Store(error) => error.into(),
-            crate::space::SpaceError::Record(error) => error.into(),
+            crate::extents::SpaceError::Store(error) => error.into(),
+            crate::extents::SpaceError::Record(error) => error.into(),
         }
     }
 }

@@ -1,11 +1,10 @@
 //! The volume as a [`FileSystem`].
 
-use crate::data::clear_setid_bits;
-use crate::inode::stamp;
-use crate::volume::{Volume, room_of};
+use crate::transactions::room_of;
+use crate::volume::Volume;
 use braid_filesystem::{
-    Allocate, Attr, Caller, DirEntry, Entry, Errno, FileSystem, Ino, Kind, MODE_MASK, NAME_MAX,
-    NewNode, ROOT, RenameFlags, Seek, SetAttr, SetTime, Space, XattrMode,
+    Allocate, Attr, Caller, DirEntry, Entry, Errno, FileSystem, Ino, Kind, NAME_MAX, NewNode, ROOT,
+    RenameFlags, Seek, SetAttr, Space, XattrMode,
 };
 use braid_format::volume::BLOCK;
 use braid_shard::{Buf, BufMut};
@@ -14,8 +13,6 @@ use std::cell::Cell;
 /// Free space below which writers are told of errors at once, in bytes, or this part of the volume.
 const NEARLY_FULL_BYTES: u64 = 256 << 20;
 const NEARLY_FULL_PART: u64 = 16;
-/// The type nibble of a directory.
-const DIRECTORY: u8 = 4;
 /// Bytes of metadata that a file takes, about: for `df -i`.
 const BYTES_PER_FILE: u64 = 512;
 
@@ -28,8 +25,8 @@ impl Volume {
         room: Option<BufMut>,
     ) -> Result<Buf, Errno> {
         let start = self.shard.now();
-        let read = self.read_file(ino, offset, len, room).await;
-        self.jobs.pace.saw_request(self.shard.now().saturating_sub(start));
+        let read = self.files.read_file(ino, offset, len, room).await;
+        self.pace.saw_request(self.shard.now().saturating_sub(start));
         read
     }
 
@@ -42,9 +39,27 @@ impl Volume {
     ) -> Result<(), Errno> {
         let start = self.shard.now();
         let _gate = self.gate.enter().await;
-        let written = self.write_file(ino, offset, data, clear_setid).await;
-        self.jobs.pace.saw_request(self.shard.now().saturating_sub(start));
+        let written = self.files.write_file(ino, offset, data, clear_setid).await;
+        self.pace.saw_request(self.shard.now().saturating_sub(start));
         written
+    }
+
+    /// See [`FileSystem::fsync_since`]. Without `told`, the first who asks is told for all of those who have none.
+    async fn sync_file(
+        &self,
+        ino: Ino,
+        data_only: bool,
+        told: Option<&Cell<u64>>,
+    ) -> Result<(), Errno> {
+        let inode = self.inodes.get(ino).await?;
+        let durable = self.commits.make_durable(inode.needed(data_only)).await;
+        let known = told.map_or_else(|| inode.lost_told(), Cell::get);
+        let lost = inode.lost();
+        if let Some(told) = told {
+            told.set(lost.max(known));
+        }
+        inode.has_told(lost);
+        if lost > known { Err(Errno::Io) } else { durable }
     }
 
     /// The file is offered as a block device from now on, whose clients have its content to themselves: through the file
@@ -83,57 +98,36 @@ impl Volume {
         len: u64,
     ) -> Result<(), Errno> {
         let _gate = self.gate.enter().await;
-        self.allocate_file(ino, how, offset, len).await
+        self.files.allocate_file(ino, how, offset, len).await
     }
 }
 
 impl FileSystem for Volume {
     async fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry, Errno> {
-        self.look_up(parent, name).await
+        self.namespace.look_up(parent, name).await
     }
 
     fn forget(&self, ino: Ino, count: u64) {
-        self.give_back(ino, count, 0);
+        self.namespace.give_back(ino, count, 0);
     }
 
     async fn attr(&self, ino: Ino) -> Result<Attr, Errno> {
-        Ok(self.inode(ino).await?.attr(self.geometry.stripe))
+        Ok(self.inodes.get(ino).await?.attr(self.geometry.stripe))
     }
 
     async fn set_attr(&self, caller: Caller, ino: Ino, set: SetAttr) -> Result<Attr, Errno> {
-        self.writable()?;
+        self.transactions.writable()?;
         let _gate = self.gate.enter().await;
-        let inode = self.inode(ino).await?;
+        let inode = self.inodes.get(ino).await?;
         if let Some(size) = set.size {
             self.not_exported(ino)?;
             if size > inode.size() {
-                self.may_grow().await?;
+                self.transactions.may_grow().await?;
             }
-            let file = self.file(ino).await?;
-            self.set_size(&file, size).await?;
+            let file = self.inodes.file(ino).await?;
+            self.files.set_size(&file, size).await?;
         }
-        let now = self.now();
-        let at = |time: SetTime| match time {
-            SetTime::Now => now,
-            SetTime::To(time) => stamp(time),
-        };
-        if set != SetAttr::default() {
-            let needed = set.perm.is_some() || set.uid.is_some() || set.gid.is_some();
-            self.edit(&inode, needed, |record| {
-                record.perm = set.perm.map_or(record.perm, |perm| perm & MODE_MASK);
-                record.uid = set.uid.unwrap_or(record.uid);
-                record.gid = set.gid.unwrap_or(record.gid);
-                record.atime = set.atime.map_or(record.atime, at);
-                record.mtime = set.mtime.map_or(record.mtime, at);
-                record.ctime = set.ctime.map_or(now, stamp);
-                // A new owner does not get the old one's rights, nor does who cuts somebody's program short.
-                let owned_anew = set.uid.is_some() || set.gid.is_some();
-                let cut = set.size.is_some() && caller.uid != 0;
-                if set.perm.is_none() && record.kind != DIRECTORY && (owned_anew || cut) {
-                    clear_setid_bits(&mut record.perm);
-                }
-            });
-        }
+        self.namespace.set_attributes(caller, &inode, set);
         Ok(inode.attr(self.geometry.stripe))
     }
 
@@ -145,11 +139,11 @@ impl FileSystem for Volume {
         node: NewNode<'_>,
     ) -> Result<Entry, Errno> {
         let _gate = self.gate.enter().await;
-        self.make_node(caller, parent, name, node).await
+        self.namespace.make_node(caller, parent, name, node).await
     }
 
     async fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Errno> {
-        let inode = self.inode(ino).await?;
+        let inode = self.inodes.get(ino).await?;
         if inode.kind() != Kind::Symlink {
             return Err(Errno::Invalid);
         }
@@ -158,17 +152,17 @@ impl FileSystem for Volume {
 
     async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry, Errno> {
         let _gate = self.gate.enter().await;
-        self.make_link(ino, parent, name).await
+        self.namespace.make_link(ino, parent, name).await
     }
 
     async fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
         let _gate = self.gate.enter().await;
-        self.unlink_name(parent, name).await
+        self.namespace.unlink_name(parent, name).await
     }
 
     async fn remove_dir(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
         let _gate = self.gate.enter().await;
-        self.remove_directory(parent, name).await
+        self.namespace.remove_directory(parent, name).await
     }
 
     async fn rename(
@@ -180,30 +174,30 @@ impl FileSystem for Volume {
         flags: RenameFlags,
     ) -> Result<(), Errno> {
         let _gate = self.gate.enter().await;
-        self.rename_name(parent, name, new_parent, new_name, flags).await
+        self.namespace.rename_name(parent, name, new_parent, new_name, flags).await
     }
 
     async fn open(&self, ino: Ino, truncate: bool) -> Result<(), Errno> {
         self.inodes.add_open(ino);
         let opened = async {
-            let inode = self.inode(ino).await?;
+            let inode = self.inodes.get(ino).await?;
             if truncate {
-                self.writable()?;
+                self.transactions.writable()?;
                 self.not_exported(ino)?;
                 let _gate = self.gate.enter().await;
-                self.set_size(&inode, 0).await?;
+                self.files.set_size(&inode, 0).await?;
             }
             Ok(())
         };
         let opened = opened.await;
         if opened.is_err() {
-            self.give_back(ino, 0, 1);
+            self.namespace.give_back(ino, 0, 1);
         }
         opened
     }
 
     fn close(&self, ino: Ino) {
-        self.give_back(ino, 0, 1);
+        self.namespace.give_back(ino, 0, 1);
     }
 
     fn is_nearly_full(&self) -> bool {
@@ -250,7 +244,7 @@ impl FileSystem for Volume {
     }
 
     fn losses_told(&self, ino: Ino) -> u64 {
-        self.inodes.get(ino).map_or(0, |inode| inode.lost_told.get())
+        self.inodes.known(ino).map_or(0, |inode| inode.lost_told())
     }
 
     async fn sync(&self) -> Result<(), Errno> {
@@ -263,11 +257,11 @@ impl FileSystem for Volume {
     }
 
     async fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64, Errno> {
-        self.seek_file(ino, offset, what).await
+        self.files.seek_file(ino, offset, what).await
     }
 
     async fn read_dir(&self, ino: Ino, cookie: u64, max: usize) -> Result<Vec<DirEntry>, Errno> {
-        self.read_entries(ino, cookie, max).await
+        self.namespace.read_entries(ino, cookie, max).await
     }
 
     async fn read_dir_plus(
@@ -276,11 +270,11 @@ impl FileSystem for Volume {
         cookie: u64,
         max: usize,
     ) -> Result<Vec<(DirEntry, Option<Entry>)>, Errno> {
-        self.read_entries_plus(ino, cookie, max).await
+        self.namespace.read_entries_plus(ino, cookie, max).await
     }
 
     async fn parent(&self, ino: Ino) -> Result<Ino, Errno> {
-        let directory = self.directory(ino).await?;
+        let directory = self.inodes.directory(ino).await?;
         Ok(if ino == ROOT { ROOT } else { directory.with(|record| record.parent) })
     }
 
@@ -308,19 +302,19 @@ impl FileSystem for Volume {
         mode: XattrMode,
     ) -> Result<(), Errno> {
         let _gate = self.gate.enter().await;
-        self.set_attribute(ino, name, value, mode).await
+        self.namespace.set_attribute(ino, name, value, mode).await
     }
 
     async fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
-        self.attribute(ino, name).await
+        self.namespace.attribute(ino, name).await
     }
 
     async fn xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
-        self.attributes(ino).await
+        self.namespace.attributes(ino).await
     }
 
     async fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Errno> {
         let _gate = self.gate.enter().await;
-        self.remove_attribute(ino, name).await
+        self.namespace.remove_attribute(ino, name).await
     }
 }

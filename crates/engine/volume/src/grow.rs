@@ -55,14 +55,14 @@ pub async fn grow_metadata(
     }
     small.retain(|(id, _)| growths(opened, *id) < MAX_GROWN);
     for (id, _) in small.iter().filter(|(id, _)| held.contains(id)) {
-        volume.may_give_up_end(*id, to_give_up(opened, volume, *id, size))?;
+        volume.mover.may_give_up_end(*id, to_give_up(opened, volume, *id, size))?;
     }
     let mut grown = Vec::new();
     for (id, more) in small {
         let blocks = to_give_up(opened, volume, id, size);
         let given = match blocks {
             0 => Ok(()),
-            blocks => volume.give_up_end(id, blocks).await,
+            blocks => volume.mover.give_up_end(id, blocks).await,
         };
         match given {
             Ok(()) => grown.push((id, more)),

@@ -3,32 +3,44 @@
 //! A [`Volume`] lives on one shard, which owns all of it: names, attributes, extents of stripes, free space. Metadata
 //! changes in memory and goes to a transactional store in batches; data goes straight to the bricks.
 //!
+//! It is made of parts, each a folder or a file with a state of its own that no other reaches. Calls go down:
+//!
 //! ```text
-//!   FileSystem: lookup, make, rename, read, write …          jobs: balance, remove, flush, migrate …
-//!        │                      │                                         │
-//!      names ──────────────── inode, extents ──────────────────────────── data: read, write, moving
-//!        │                      │                                         │
-//!   transaction ── commit ── space ──────────────────────────────────── brick
-//!        │                                                                │
-//!      Store                                                            Device
+//!   Volume: the FileSystem, and requests about the volume as a whole
+//!      │              │               │                │
+//!    check          mover        membership            │      a check; jobs; bricks that come and go
+//!      │              │               │                │
+//!      └──────────────┴── files ──────┴────────────────┤      the bytes of files
+//!                           │                          │
+//!                       namespace ─────────────────────┤      names, attributes, files in memory
+//!                           │                          │
+//!                        commit ── extents ────────────┘      durable after the data; where stripes lie, free space
+//!                           │         │
+//!                       transactions  │                       what has changed since the last commit
+//!                           │         │
+//!                         Store     Device
 //! ```
 //!
-//! | file | subject |
+//! | module | subject |
 //! |---|---|
+//! | `volume`, `filesystem` | the volume as a whole; as a file system |
 //! | `assemble/` | bricks become a volume: superblocks, what belongs together |
-//! | `create`, `mount` | the first records of a volume; bringing it up |
-//! | `filesystem` | the volume as a file system |
-//! | `names/`, `known_names` | the tree of names; those that are known without asking the store |
-//! | `data/`, `stripes` | the bytes of files; how a range of them falls into stripes |
-//! | `inode`, `extents`, `locks` | a file in memory |
-//! | `brick`, `space` | a device and its free blocks |
-//! | `transaction`, `transaction_nr`, `commit` | changes of metadata, and how they become durable |
-//! | `orphans`, `removal` | files that are to be removed, and how they are |
-//! | `jobs/` | stripes that go elsewhere, bricks that come and go |
-//! | `check/`, `watch/`, `status` | what is wrong, also while files change; what there is |
-//! | `under_way/` | the job and the check under way, as the volume holds them |
+//! | `create`, `mount` | the first records of a volume; its parts are made and joined |
 //! | `grow` | the metadata region becomes larger |
-//! | `gate` | changes wait while somebody needs the volume to stay as it is |
+//! | `check/` | what is wrong, also while files change |
+//! | `mover/`, `membership` | stripes that go elsewhere; bricks that come and go |
+//! | `files/` | the bytes of files |
+//! | `namespace/` | the tree of names; files in memory |
+//! | `commit` | changes become durable, after the data that they name |
+//! | `extents/` | where stripes lie: recorded extents, free space, bricks |
+//! | `transactions/` | changes of metadata between two commits |
+//! | `record` | the volume's own record |
+//! | `watch/` | changes that a check is told of |
+//! | `stripes`, `locks`, `gate`, `pace`, `progress`, `status`, `error` | what several parts use |
+//!
+//! Where something below has to make something above act, the one above leaves a function there when the parts are joined
+//! (`mount`): bricks tell files of lost writes, files that lost their last name are queued for the task that removes them,
+//! and a search for room asks for free space to be put together.
 //!
 //! Invariants: an extent in a durable transaction names blocks that were written and flushed before it; blocks that were freed
 //! are not written to before the transaction that freed them is durable; everything between two awaits is in one
@@ -39,43 +51,42 @@
 #![forbid(unsafe_code)]
 
 pub mod assemble;
-mod brick;
 mod check;
 mod commit;
 mod create;
-mod data;
 mod error;
+mod extents;
+mod files;
 mod filesystem;
 mod gate;
-mod group;
 mod grow;
-mod inode;
-mod jobs;
-mod known_names;
 mod locks;
+mod membership;
 mod mount;
-mod names;
-mod orphans;
-mod removal;
-mod space;
+mod mover;
+mod namespace;
+mod pace;
+mod progress;
+mod record;
 mod status;
 mod stripes;
 #[cfg(test)]
 mod tests;
-mod transaction;
-mod transaction_nr;
-mod under_way;
+mod transactions;
 mod volume;
 mod watch;
 
-pub use brick::{Brick, BrickCounts};
+pub use check::{CheckEnd, CheckReport, Lost};
 pub use create::{NewBrick, first_records};
-pub use data::Moved;
 pub use error::VolumeError;
+pub use extents::{Brick, BrickCounts, NoteLost, Space};
+pub use files::Moved;
 pub use grow::grow_metadata;
-pub use jobs::BrickToAdd;
+pub use membership::BrickToAdd;
 pub use mount::{BrickDevice, MountOf, noted_nowhere};
+pub use mover::NewJob;
+pub use namespace::Clock;
+pub use progress::{JobState, JobStatus};
 pub use status::{BrickStatus, VolumeStatus};
 pub use stripes::Geometry;
-pub use under_way::{CheckEnd, CheckReport, JobState, JobStatus, Lost, NewJob};
-pub use volume::{Clock, NoteLost, Volume};
+pub use volume::Volume;

@@ -1,29 +1,34 @@
-//! A volume is brought up on a shard.
+//! A volume is brought up on a shard: its parts are made and joined.
 
-use crate::brick::Brick;
+use crate::check::{CheckOf, Checks};
+use crate::commit::Commits;
 use crate::error::VolumeError;
+use crate::extents::{Brick, Bricks, ExtentMap, MapOf, NoteLost, Space};
+use crate::files::{Files, FilesOf};
 use crate::gate::Gate;
-use crate::inode::Inodes;
-use crate::known_names::KnownNames;
-use crate::locks::RangeLocks;
-use crate::orphans::Orphans;
-use crate::space::Space;
+use crate::membership::{Membership, MembershipOf};
+use crate::mover::{Mover, MoverOf, Room};
+use crate::namespace::{Clock, Inodes, Namespace, Orphans};
+use crate::pace::Pace;
+use crate::record::Record;
 use crate::stripes::Geometry;
-use crate::transaction::Transactions;
-use crate::under_way::Jobs;
-use crate::volume::{Clock, NoteLost, Volume};
-use braid_device::{Device, IoSets};
+use crate::transactions::{Part, Transactions};
+use crate::volume::Volume;
+use crate::watch::Watches;
+use braid_device::Device;
 use braid_format::volume::brick_record::BrickRecord;
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_format::volume::{BLOCK, RecordError, keys};
 use braid_kv::Store;
 use braid_layout::buckets::Buckets;
 use braid_shard::Shard;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use uuid::Uuid;
 
+/// The longest that a change waits for its commit, unless somebody asks before: what Linux's file systems do.
+const INTERVAL_NANOS: u64 = 5_000_000_000;
 /// Bricks that are looked for at a time.
 const AT_ONCE: usize = 1024;
 /// Blocks that a brick that is not there may have: 1 PiB. One that is there has no more than its device.
@@ -65,60 +70,16 @@ impl Volume {
     /// # Errors
     /// When the metadata cannot be read, or is damaged.
     pub async fn mount(shard: &Shard, from: MountOf) -> Result<Rc<Volume>, VolumeError> {
-        let transactions = Transactions::new(shard, from.store);
-        let bytes = transactions.get(keys::VOLUME).await?.ok_or(VolumeError::Empty)?;
+        let bytes = from.store.get(keys::VOLUME).await?.ok_or(VolumeError::Empty)?;
         let record = VolumeRecord::parse(&bytes)?;
+        let (store, read_only) = (Rc::clone(&from.store), from.read_only);
+        let transactions = Transactions::new(shard, store, record.uuid, read_only);
         let bytes = transactions.get(keys::BUCKETS).await?.ok_or(VolumeError::Empty)?;
         let buckets = Buckets::from_bytes(&bytes)?;
-        let mut bricks = BTreeMap::new();
-        let (pairs, _) =
-            transactions.scan(&keys::brick(0), &keys::after(b"b"), AT_ONCE * 64).await?;
-        for (key, value) in pairs {
-            let Some(id) = keys::brick_of(&key) else { continue };
-            let brick = BrickRecord::parse(id, &value)?;
-            let found = from.devices.iter().find(|device| device.uuid == brick.uuid);
-            // Memory is taken for each group of blocks.
-            let most = found.map_or(BLOCKS_MAX, |found| {
-                found.device.info().size.saturating_sub(found.data_offset) / BLOCK
-            });
-            if brick.blocks > most {
-                return Err(RecordError::damaged_brick(id).into());
-            }
-            let space = Space::load(&transactions, id, brick.blocks).await?;
-            let (device, offset) = found
-                .map_or((None, 0), |found| (Some(Rc::clone(&found.device)), found.data_offset));
-            bricks.insert(id, Rc::new(Brick::new(id, &brick, device, offset, space)));
-        }
-        let volume = Rc::new_cyclic(|own| Volume {
-            shard: shard.clone(),
-            io: IoSets::new(shard),
-            geometry: Geometry::new(record.stripe),
-            transactions,
-            inodes: Inodes::default(),
-            names: KnownNames::default(),
-            bricks: RefCell::new(bricks),
-            buckets: RefCell::new(buckets),
-            record: RefCell::new(record),
-            record_changed: Cell::new(false),
-            placement_changed: Cell::new(false),
-            kept_groups: Cell::new(0),
-            orphans: Orphans::default(),
-            clock: from.clock,
-            read_only: Cell::new(from.read_only),
-            flush_failures: Cell::new(0),
-            losses: Cell::new(0),
-            note_lost: from.note_lost,
-            told_full: Cell::new(false),
-            tree: RangeLocks::new(shard),
-            gate: Gate::new(shard),
-            jobs: Jobs::new(shard),
-            watches: RefCell::default(),
-            gone: RefCell::default(),
-            exported: RefCell::default(),
-            own: std::rc::Weak::clone(own),
-        });
-        if !from.read_only {
-            crate::commit::start(shard, &volume.own);
+        let bricks = find_bricks(&transactions, &from.devices).await?;
+        let volume = Rc::new(wire(shard, from, transactions, record, buckets, bricks));
+        if !read_only {
+            start_commits(&volume);
             if let Err(error) = volume.take_up().await {
                 // The tasks that commit would keep the bricks open.
                 volume.transactions.end();
@@ -129,9 +90,178 @@ impl Volume {
     }
 
     /// Goes on with what an earlier life left unfinished.
-    async fn take_up(self: &Rc<Self>) -> Result<(), VolumeError> {
+    async fn take_up(&self) -> Result<(), VolumeError> {
         let doing = "looking for files to be removed";
-        self.find_orphans().await.map_err(|errno| VolumeError::File { doing, errno })?;
-        self.resume_recorded().await
+        let found = self.orphans.find().await;
+        found.map_err(|errno| VolumeError::File { doing, errno })?;
+        self.checks.resume_recorded().await?;
+        self.mover.resume_recorded().await
     }
+}
+
+/// The bricks that the metadata names, each with its device if that is there.
+async fn find_bricks(
+    transactions: &Transactions,
+    devices: &[BrickDevice],
+) -> Result<BTreeMap<u16, Rc<Brick>>, VolumeError> {
+    let mut bricks = BTreeMap::new();
+    let (pairs, _) = transactions.scan(&keys::brick(0), &keys::after(b"b"), AT_ONCE * 64).await?;
+    for (key, value) in pairs {
+        let Some(id) = keys::brick_of(&key) else { continue };
+        let brick = BrickRecord::parse(id, &value)?;
+        let found = devices.iter().find(|device| device.uuid == brick.uuid);
+        // Memory is taken for each group of blocks.
+        let most = found.map_or(BLOCKS_MAX, |found| {
+            found.device.info().size.saturating_sub(found.data_offset) / BLOCK
+        });
+        if brick.blocks > most {
+            return Err(RecordError::damaged_brick(id).into());
+        }
+        let space = Space::load(transactions, id, brick.blocks).await?;
+        let (device, offset) =
+            found.map_or((None, 0), |found| (Some(Rc::clone(&found.device)), found.data_offset));
+        bricks.insert(id, Rc::new(Brick::new(id, &brick, device, offset, space)));
+    }
+    Ok(bricks)
+}
+
+/// Makes the parts, from the lowest up, and joins those of which a lower one has to tell a higher one something.
+fn wire(
+    shard: &Shard,
+    from: MountOf,
+    transactions: Rc<Transactions>,
+    record: VolumeRecord,
+    buckets: Buckets,
+    bricks: BTreeMap<u16, Rc<Brick>>,
+) -> Volume {
+    let geometry = Geometry::new(record.stripe);
+    let record = Rc::new(Record::new(record));
+    let watches = Rc::new(Watches::default());
+    let gate = Gate::new(shard);
+    let pace = Rc::new(Pace::default());
+    let bricks = Rc::new(Bricks::new(shard, geometry, bricks, from.note_lost));
+    let extents = Rc::new(ExtentMap::new(MapOf {
+        shard: shard.clone(),
+        geometry,
+        transactions: Rc::clone(&transactions),
+        record: Rc::clone(&record),
+        watches: Rc::clone(&watches),
+        bricks: Rc::clone(&bricks),
+        buckets,
+    }));
+    let inodes =
+        Rc::new(Inodes::new(shard, Rc::clone(&transactions), Rc::clone(&extents), from.clock));
+    let losers = Rc::downgrade(&inodes);
+    bricks.tell_lost_writes(Rc::new(move || {
+        if let Some(inodes) = losers.upgrade() {
+            inodes.lose_uncommitted();
+        }
+    }));
+    let commits = Rc::new(Commits::new(
+        Rc::clone(&transactions),
+        Rc::clone(&bricks),
+        vec![Rc::clone(&inodes) as Rc<dyn Part>, Rc::clone(&extents) as _, Rc::clone(&record) as _],
+    ));
+    let orphans = Rc::new(Orphans::new(Rc::clone(&transactions)));
+    let namespace = Rc::new(Namespace::new(
+        shard,
+        geometry,
+        Rc::clone(&transactions),
+        Rc::clone(&record),
+        Rc::clone(&watches),
+        Rc::clone(&inodes),
+        Rc::clone(&orphans),
+    ));
+    let files = Rc::new(Files::new(FilesOf {
+        shard: shard.clone(),
+        geometry,
+        transactions: Rc::clone(&transactions),
+        bricks: Rc::clone(&bricks),
+        extents: Rc::clone(&extents),
+        inodes: Rc::clone(&inodes),
+        orphans: Rc::clone(&orphans),
+        namespace: Rc::clone(&namespace),
+        gate: Rc::clone(&gate),
+    }));
+    let remover = Rc::downgrade(&files);
+    orphans.work_by(Rc::new(move || {
+        let files = remover.upgrade();
+        files.as_ref().inspect(|files| files.start_removing()).is_some()
+    }));
+    let membership = Rc::new(Membership::new(MembershipOf {
+        geometry,
+        transactions: Rc::clone(&transactions),
+        commits: Rc::clone(&commits),
+        record: Rc::clone(&record),
+        bricks: Rc::clone(&bricks),
+        extents: Rc::clone(&extents),
+        gate: Rc::clone(&gate),
+    }));
+    let mover = Rc::new(Mover::new(MoverOf {
+        shard: shard.clone(),
+        geometry,
+        transactions: Rc::clone(&transactions),
+        commits: Rc::clone(&commits),
+        record: Rc::clone(&record),
+        bricks: Rc::clone(&bricks),
+        extents: Rc::clone(&extents),
+        inodes: Rc::clone(&inodes),
+        files: Rc::clone(&files),
+        membership: Rc::clone(&membership),
+        gate: Rc::clone(&gate),
+        pace: Rc::clone(&pace),
+    }));
+    extents.ask_for_room(Rc::new(Room::new(&mover, Rc::clone(&orphans))));
+    let checks = Rc::new(Checks::new(CheckOf {
+        shard: shard.clone(),
+        geometry,
+        transactions: Rc::clone(&transactions),
+        commits: Rc::clone(&commits),
+        record: Rc::clone(&record),
+        watches,
+        bricks: Rc::clone(&bricks),
+        extents: Rc::clone(&extents),
+        inodes: Rc::clone(&inodes),
+        namespace: Rc::clone(&namespace),
+        gate: Rc::clone(&gate),
+        pace: Rc::clone(&pace),
+    }));
+    Volume {
+        shard: shard.clone(),
+        geometry,
+        record,
+        transactions,
+        commits,
+        bricks,
+        extents,
+        inodes,
+        orphans,
+        namespace,
+        files,
+        membership,
+        mover,
+        checks,
+        gate,
+        pace,
+        exported: RefCell::default(),
+    }
+}
+
+/// Starts the tasks that commit: when asked, and every few seconds.
+fn start_commits(volume: &Rc<Volume>) {
+    let own = Rc::clone(volume);
+    volume.shard.spawn(async move { while own.commits.next().await {} });
+    let weak = Rc::downgrade(volume);
+    let clock = volume.shard.clone();
+    volume.shard.spawn(async move {
+        loop {
+            clock.sleep(INTERVAL_NANOS).await;
+            let Some(volume) = weak.upgrade() else { break };
+            if volume.transactions.is_ended() {
+                break;
+            }
+            volume.commits.ask_if_changed();
+            volume.mover.flush_when_full().await;
+        }
+    });
 }

@@ -1,8 +1,9 @@
 //! The status of a volume.
 
-use crate::brick::BrickCounts;
-use crate::under_way::JobStatus;
-use crate::volume::Volume;
+use crate::extents::{BrickCounts, Bricks, ExtentMap};
+use crate::progress::JobStatus;
+use crate::record::Record;
+use crate::transactions::Transactions;
 use braid_format::volume::brick_record::BrickState;
 use braid_kv::StoreSpace;
 use braid_layout::buckets::BUCKETS;
@@ -21,7 +22,7 @@ pub struct BrickStatus {
     pub state: BrickState,
     /// It is there and has not failed.
     pub is_there: bool,
-    /// Why it was let go, when it failed.
+    /// Why it was detached, when it failed.
     pub failure: Option<String>,
     /// Its part in placement.
     pub weight: u64,
@@ -60,40 +61,39 @@ pub struct VolumeStatus {
     pub failure: Option<String>,
 }
 
-impl Volume {
-    /// The status of the volume.
-    pub fn status(&self) -> VolumeStatus {
-        let bricks = self.bricks();
-        let all: u64 = bricks.iter().map(|brick| brick.space.used()).sum();
-        let record = self.record.borrow();
-        let buckets = self.buckets.borrow();
-        let bricks = bricks
-            .iter()
-            .map(|brick| BrickStatus {
-                id: brick.id,
-                uuid: brick.uuid,
-                name: brick.name(),
-                state: brick.state(),
-                is_there: brick.is_there(),
-                failure: brick.failure().map(|error| error.to_string()),
-                weight: brick.weight(),
-                blocks: brick.space.blocks(),
-                used: brick.space.used(),
-                fair_share: buckets.share(brick.id) as f64 / BUCKETS as f64,
-                share: if all == 0 { 0.0 } else { brick.space.used() as f64 / all as f64 },
-                counts: brick.counts(),
-            })
-            .collect();
-        VolumeStatus {
-            uuid: record.uuid,
-            stripe: record.stripe,
-            bricks,
-            proxy: record.proxy,
-            unbalanced: record.unbalanced,
-            metadata: self.transactions.store().space(),
-            job: self.job(),
-            check: self.check_job(),
-            failure: self.transactions.failure(),
-        }
+/// The status of a volume beside that of its job and its check.
+pub(crate) fn status_of(
+    record: &Record,
+    transactions: &Transactions,
+    bricks: &Bricks,
+    extents: &ExtentMap,
+) -> VolumeStatus {
+    let list = bricks.all();
+    let all: u64 = list.iter().map(|brick| brick.space.used()).sum();
+    let placement = extents.placement();
+    let list = list.iter().map(|brick| BrickStatus {
+        id: brick.id,
+        uuid: brick.uuid,
+        name: brick.name(),
+        state: brick.state(),
+        is_there: brick.is_there(),
+        failure: brick.failure().map(|error| error.to_string()),
+        weight: brick.weight(),
+        blocks: brick.space.blocks(),
+        used: brick.space.used(),
+        fair_share: placement.share(brick.id) as f64 / BUCKETS as f64,
+        share: if all == 0 { 0.0 } else { brick.space.used() as f64 / all as f64 },
+        counts: brick.counts(),
+    });
+    VolumeStatus {
+        uuid: record.uuid(),
+        stripe: extents.geometry().stripe,
+        bricks: list.collect(),
+        proxy: record.proxy(),
+        unbalanced: record.is_unbalanced(),
+        metadata: transactions.store().space(),
+        job: None,
+        check: None,
+        failure: transactions.failure(),
     }
 }

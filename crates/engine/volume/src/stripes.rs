@@ -66,6 +66,16 @@ impl Geometry {
         })
     }
 
+    /// Widens a range to all of a stripe; true: it has it all already.
+    pub fn widen(&self, range: &mut Range<u64>, stripe: u64) -> bool {
+        let start = stripe * self.stripe;
+        let end = start + self.stripe;
+        let had_all = range.start <= start && range.end >= end;
+        range.start = range.start.min(start);
+        range.end = range.end.max(end);
+        had_all
+    }
+
     /// Bits of the sub-blocks that overlap `from..to` of a stripe.
     pub fn touched(&self, from: u64, to: u64) -> u32 {
         if from >= to {

@@ -8,7 +8,7 @@ use super::examine::{FoundBrick, Half, write_request};
 use super::plan::CreatePlan;
 use super::store::BrickStore;
 use super::superblocks::Superblocks;
-use crate::volume::Clock;
+use crate::namespace::Clock;
 use braid_device::{Device, IoSets};
 use braid_format::brick::VolumeState;
 use braid_kv::{Open, Store};

@@ -9,7 +9,7 @@ use super::store::BrickStore;
 use super::superblocks::Superblocks;
 use crate::error::VolumeError;
 use crate::mount::{BrickDevice, MountOf};
-use crate::volume::Clock;
+use crate::namespace::Clock;
 use braid_device::Device;
 use braid_device::overlay::Overlay;
 use braid_format::brick::{BLOCK, BrickSuperblock, MetadataState};

@@ -16,7 +16,7 @@ use super::choose::Assembly;
 use super::error::AssembleError;
 use super::examine::{Half, erase, write_request};
 use super::plan::{has_region, nanos};
-use crate::volume::Clock;
+use crate::namespace::Clock;
 use braid_device::{Device, IoError, IoSets};
 use braid_format::brick::{
     Area, Away, BrickIds, BrickState, BrickSuperblock, MAX_AWAY, MetadataState, VolumeState,

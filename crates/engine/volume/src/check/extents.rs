@@ -1,9 +1,9 @@
 //! Every recorded extent, and the files that they belong to.
 
-use super::run::Walk;
+use super::one::Halt;
+use super::report::{CheckReport, Lost};
+use super::walk::Walk;
 use crate::stripes::Geometry;
-use crate::under_way::{CheckReport, Halt, Lost};
-use crate::volume::Volume;
 use crate::watch::{Bits, Group, Walked};
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::extent::{Extent, PER_GROUP, parse};
@@ -18,34 +18,32 @@ type OfFile = (Ino, u64);
 /// Behind all groups of all files.
 const END: OfFile = (Ino::MAX, u64::MAX);
 
-impl Volume {
+impl Walk {
     /// Walks over all extents, and holds the blocks that they name in the groups of `window` against those in use. The
     /// `first` walk also holds them against the files and the bricks that there are.
     pub(super) async fn check_extents(
         &self,
-        walk: &Walk,
         window: Range<Group>,
         first: bool,
     ) -> Result<(), Halt> {
-        let dropped = self.walk_extents(walk, &window, first, true).await?;
+        let dropped = self.walk_extents(&window, first, true).await?;
         if dropped {
             // They named blocks that other files may have.
-            self.walk_extents(walk, &window, false, false).await?;
+            self.walk_extents(&window, false, false).await?;
         }
-        self.check_blocks(walk, &window).await?;
-        *walk.watch.extents.borrow_mut() = Walked::default();
+        self.check_blocks(&window).await?;
+        *self.watch.extents.borrow_mut() = Walked::default();
         Ok(())
     }
 
     /// One walk; true: extents of files that do not exist were there, and are not any more.
     async fn walk_extents(
         &self,
-        walk: &Walk,
         window: &Range<Group>,
         first: bool,
         tell_shared: bool,
     ) -> Result<bool, Halt> {
-        *walk.watch.extents.borrow_mut() = Walked {
+        *self.watch.extents.borrow_mut() = Walked {
             judged: if first { 0 } else { Ino::MAX },
             bits: Bits::new(window.clone()),
             ..Walked::default()
@@ -54,14 +52,14 @@ impl Volume {
         let mut cursor = Some(b"P".to_vec());
         let mut seen_to: OfFile = (0, 0);
         while let Some(start) = cursor.take() {
-            let (pairs, next) = self.some_pairs(walk, &start, &keys::after(b"P")).await?;
+            let (pairs, next) = self.some_pairs(&start, &keys::after(b"P")).await?;
             let until = match (&next, pairs.last()) {
                 (Some(_), Some((key, _))) => behind(key).unwrap_or(seen_to),
                 _ => END,
             };
-            let groups = self.groups_now(walk, &pairs, seen_to..until, first);
+            let groups = self.groups_now(&pairs, seen_to..until, first);
             {
-                let mut walked = walk.watch.extents.borrow_mut();
+                let mut walked = self.watch.extents.borrow_mut();
                 for ((ino, group), list) in &groups {
                     for (extent, stripe) in list.iter().zip(group.saturating_mul(PER_GROUP)..) {
                         if extent.is_hole() {
@@ -70,19 +68,22 @@ impl Volume {
                         if first {
                             let taken = walked.taken.entry(*ino).or_default();
                             *taken = taken.wrapping_add(extent.blocks.into());
-                            self.see_extent(walk, *ino, stripe, extent);
+                            self.see_extent(*ino, stripe, extent);
                         }
-                        if self.is_outside(extent) {
+                        if self.on.extents.is_outside(extent) {
                             continue;
                         }
                         let twice = walked.bits.name(extent);
                         if twice > 0 && tell_shared {
-                            let name =
-                                self.brick(extent.brick).map_or_else(String::new, |on| on.name());
+                            let name = self
+                                .on
+                                .bricks
+                                .get(extent.brick)
+                                .map_or_else(String::new, |on| on.name());
                             let text = format!(
                                 "stripe {stripe} of file {ino} shares {twice} blocks of {name} with another"
                             );
-                            walk.problem(false, text);
+                            self.problem(false, text);
                         }
                     }
                 }
@@ -90,9 +91,9 @@ impl Volume {
             }
             seen_to = until;
             if first {
-                dropped |= self.judge_taken(walk, until.0).await?;
+                dropped |= self.judge_taken(until.0).await?;
             }
-            walk.at(walk.part(until.0));
+            self.at(self.part(until.0));
             cursor = next;
         }
         Ok(dropped)
@@ -101,7 +102,6 @@ impl Volume {
     /// The groups of extents of a range as they are now, of which `stored` were read just now.
     fn groups_now(
         &self,
-        walk: &Walk,
         stored: &[Pair],
         range: Range<OfFile>,
         tell: bool,
@@ -111,73 +111,67 @@ impl Volume {
             let (Some(ino), Some(group)) = (keys::ino_of(key), keys::second_of(key)) else {
                 continue;
             };
-            let inode = self.inodes.get(ino);
-            let known = inode.and_then(|inode| inode.extents.borrow().get(&group).cloned());
+            let inode = self.on.inodes.known(ino);
+            let known = inode.and_then(|inode| inode.extents.known(group));
             let list = match known {
                 Some(known) => Ok(known.list()),
-                None => parse(ino, group, self.geometry.stripe, value),
+                None => parse(ino, group, self.on.geometry.stripe, value),
             };
             match list {
                 Ok(list) => drop(groups.insert((ino, group), list)),
-                Err(error) if tell => walk.problem(false, error.to_string()),
+                Err(error) if tell => self.problem(false, error.to_string()),
                 Err(_) => {}
             }
         }
-        for changed in self.transactions.changed_groups(range) {
+        for changed in self.on.extents.changed_groups(range) {
             groups.insert(changed.key(), changed.list());
         }
         groups
     }
 
-    fn is_outside(&self, extent: &Extent) -> bool {
-        let end = extent.start.checked_add(extent.blocks.into());
-        let brick = self.brick(extent.brick);
-        brick.is_none_or(|brick| end.is_none_or(|end| end > brick.space.blocks()))
-    }
-
     /// Counts an extent, and holds it against the brick that it is on.
-    fn see_extent(&self, walk: &Walk, ino: Ino, stripe: u64, extent: &Extent) {
+    fn see_extent(&self, ino: Ino, stripe: u64, extent: &Extent) {
         {
-            let mut report = walk.report.borrow_mut();
+            let mut report = self.report.borrow_mut();
             report.stripes += 1;
             report.bytes += u64::from(extent.blocks) * BLOCK;
         }
-        let size = self.geometry.stripe;
+        let size = self.on.geometry.stripe;
         let whole = (stripe.saturating_mul(size), stripe.saturating_add(1).saturating_mul(size));
-        let Some(on) = self.brick(extent.brick) else {
+        let Some(on) = self.on.bricks.get(extent.brick) else {
             let number = extent.brick;
             let text =
                 format!("stripe {stripe} of file {ino} is on brick {number}, which does not exist");
-            walk.problem(false, text);
-            return lose(&mut walk.report.borrow_mut(), ino, whole);
+            self.problem(false, text);
+            return lose(&mut self.report.borrow_mut(), ino, whole);
         };
-        if self.is_outside(extent) {
+        if self.on.extents.is_outside(extent) {
             let name = on.name();
             let text = format!("stripe {stripe} of file {ino} is beyond the end of {name}");
-            walk.problem(false, text);
-            return lose(&mut walk.report.borrow_mut(), ino, whole);
+            self.problem(false, text);
+            return lose(&mut self.report.borrow_mut(), ino, whole);
         }
         if !on.is_there() {
-            lose_written(&mut walk.report.borrow_mut(), self.geometry, ino, whole.0, extent);
+            lose_written(&mut self.report.borrow_mut(), self.on.geometry, ino, whole.0, extent);
         }
     }
 
     /// Holds the blocks that the files before `to` say to take against what their extents were seen to take. True: extents
     /// of files that do not exist were removed.
-    async fn judge_taken(&self, walk: &Walk, to: Ino) -> Result<bool, Halt> {
+    async fn judge_taken(&self, to: Ino) -> Result<bool, Halt> {
         let bound = if to == Ino::MAX { keys::after(b"I") } else { keys::inode(to) };
-        let judged = walk.watch.extents.borrow().judged;
+        let judged = self.watch.extents.borrow().judged;
         let mut cursor = (judged < to).then(|| keys::inode(judged));
         let mut dropped = false;
         while let Some(start) = cursor.take() {
-            let (pairs, next) = self.some_pairs(walk, &start, &bound).await?;
+            let (pairs, next) = self.some_pairs(&start, &bound).await?;
             let mut wrong = Vec::new();
             let mut strays = Vec::new();
             {
-                let mut walked = walk.watch.extents.borrow_mut();
+                let mut walked = self.watch.extents.borrow_mut();
                 for (key, value) in &pairs {
                     let Some(ino) = keys::ino_of(key) else { continue };
-                    let Some(record) = self.record_of(ino, value) else { continue };
+                    let Some(record) = self.on.inodes.record_of(ino, value) else { continue };
                     let found = walked.taken.remove(&ino).unwrap_or(0);
                     if found != record.blocks {
                         wrong.push((ino, record.blocks, found));
@@ -192,36 +186,30 @@ impl Volume {
                 let left = std::mem::replace(&mut walked.taken, rest);
                 walked.judged = until;
                 // Of files that were removed meanwhile nothing is left; new ones have no record yet.
-                let known = |ino: &Ino| self.inodes.get(*ino).is_some();
+                let known = |ino: &Ino| self.on.inodes.known(*ino).is_some();
                 strays.extend(left.into_iter().filter(|(ino, taken)| *taken > 0 && !known(ino)));
             }
             for (ino, said, found) in wrong {
-                self.correct_blocks(walk, ino, said, found).await?;
+                self.correct_blocks(ino, said, found).await?;
             }
             for (ino, _) in strays {
-                dropped |= self.drop_stray(walk, ino).await?;
+                dropped |= self.drop_stray(ino).await?;
             }
             cursor = next;
         }
         Ok(dropped)
     }
 
-    async fn correct_blocks(
-        &self,
-        walk: &Walk,
-        ino: Ino,
-        said: u64,
-        found: u64,
-    ) -> Result<(), Halt> {
+    async fn correct_blocks(&self, ino: Ino, said: u64, found: u64) -> Result<(), Halt> {
         let text = format!("file {ino} says that it takes {said} blocks, its extents take {found}");
-        walk.problem(true, text);
-        if walk.repair {
-            let inode = match self.inode(ino).await {
+        self.problem(true, text);
+        if self.repair {
+            let inode = match self.on.inodes.get(ino).await {
                 Err(Errno::Stale) => return Ok(()),
                 other => other?,
             };
             // Changes since then have changed both.
-            self.edit(&inode, true, |record| {
+            self.on.inodes.edit(&inode, true, |record| {
                 record.blocks = record.blocks.wrapping_add(found).wrapping_sub(said);
             });
         }
@@ -229,18 +217,18 @@ impl Volume {
     }
 
     /// ExtentGroup of a file that does not exist go. True: they did.
-    async fn drop_stray(&self, walk: &Walk, ino: Ino) -> Result<bool, Halt> {
+    async fn drop_stray(&self, ino: Ino) -> Result<bool, Halt> {
         let range = (keys::extents(ino, 0), keys::after(&keys::extents(ino, 0)[..9]));
         let mut found = Vec::new();
-        let walked = self.each_pair(walk, range, |key, _| found.push(key.to_vec()));
+        let walked = self.each_pair(range, |key, _| found.push(key.to_vec()));
         walked.await?;
         for key in &found {
-            walk.problem(true, format!("extents of file {ino}, which does not exist"));
-            if walk.repair {
-                self.transactions.set(key.clone(), None);
+            self.problem(true, format!("extents of file {ino}, which does not exist"));
+            if self.repair {
+                self.on.transactions.set(key.clone(), None);
             }
         }
-        Ok(walk.repair && !found.is_empty())
+        Ok(self.repair && !found.is_empty())
     }
 }
 

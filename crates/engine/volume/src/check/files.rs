@@ -1,9 +1,8 @@
 //! Names against files: each file has the names that it says to have, each directory the entries.
 
-use super::run::Walk;
-use crate::names::next_cookie_after;
-use crate::under_way::Halt;
-use crate::volume::Volume;
+use super::entries::needed_cookie;
+use super::one::Halt;
+use super::walk::Walk;
 use crate::watch::{DIRECTORY, Directory, Names, Seen};
 use braid_filesystem::{Ino, ROOT};
 use braid_format::volume::entry::{ByCookie, ByName};
@@ -43,84 +42,79 @@ impl Wrong {
     }
 }
 
-impl Volume {
+impl Walk {
     /// Checks names against files, so many files at a time.
-    pub(super) async fn check_files(&self, walk: &Walk) -> Result<(), Halt> {
-        let limit = walk.limit.get();
+    pub(super) async fn check_files(&self) -> Result<(), Halt> {
+        let limit = self.limit.get();
         let mut from = 0;
         loop {
             let to = keys::inode(limit);
-            let (pairs, _) = self.some_pairs(walk, &keys::inode(from), &to).await?;
+            let (pairs, _) = self.some_pairs(&keys::inode(from), &to).await?;
             let first = pairs.first().and_then(|(key, _)| keys::ino_of(key)).unwrap_or(limit);
             let end = first.saturating_add(FILES_AT_ONCE).min(limit);
-            *walk.watch.names.borrow_mut() = Names {
+            *self.watch.names.borrow_mut() = Names {
                 from,
                 first,
                 end,
                 files: vec![Seen::default(); (end - first) as usize],
                 ..Names::default()
             };
-            self.find_files(walk).await?;
-            self.count_names(walk).await?;
-            self.walk_order(walk).await?;
-            self.judge_files(walk).await?;
-            walk.at(walk.part(end));
+            self.find_files().await?;
+            self.count_names().await?;
+            self.walk_order().await?;
+            self.judge_files().await?;
+            self.at(self.part(end));
             if end >= limit {
                 break;
             }
             from = end;
         }
-        *walk.watch.names.borrow_mut() = Names::default();
+        *self.watch.names.borrow_mut() = Names::default();
         Ok(())
     }
 
-    fn window(walk: &Walk) -> (Ino, Ino) {
-        let names = walk.watch.names.borrow();
-        (names.from, names.end)
-    }
-
     /// Looks which files there are.
-    async fn find_files(&self, walk: &Walk) -> Result<(), Halt> {
-        let (from, end) = Volume::window(walk);
+    async fn find_files(&self) -> Result<(), Halt> {
+        let (from, end) = self.watch.names.borrow().window();
         let mut numberless = None;
-        let walked = self.each_pair(walk, (keys::inode(from), keys::inode(end)), |key, value| {
+        let walked = self.each_pair((keys::inode(from), keys::inode(end)), |key, value| {
             let Some(ino) = keys::ino_of(key) else { return };
             if ino == 0 {
                 numberless = Some(key.to_vec());
-                return walk.problem(true, "a file has number 0, which no name can have".into());
+                return self.problem(true, "a file has number 0, which no name can have".into());
             }
             match InodeRecord::parse(ino, value) {
                 Ok(record) => {
-                    if let Some(seen) = walk.watch.names.borrow_mut().file_mut(ino) {
+                    if let Some(seen) = self.watch.names.borrow_mut().file_mut(ino) {
                         seen.kind = record.kind;
                     }
-                    let mut report = walk.report.borrow_mut();
+                    let mut report = self.report.borrow_mut();
                     report.files += 1;
                     report.directories += u64::from(record.kind == DIRECTORY);
                 }
-                Err(error) => walk.problem(false, error.to_string()),
+                Err(error) => self.problem(false, error.to_string()),
             }
         });
         walked.await?;
-        if let Some(key) = numberless.filter(|_| walk.repair) {
-            self.transactions.set(key, None);
+        if let Some(key) = numberless.filter(|_| self.repair) {
+            self.on.transactions.set(key, None);
         }
-        if from == 0 && walk.watch.names.borrow().file(ROOT).kind == 0 {
-            walk.problem(false, "the root directory does not exist".into());
+        if from == 0 && self.watch.names.borrow().file(ROOT).kind == 0 {
+            self.problem(false, "the root directory does not exist".into());
         }
         Ok(())
     }
 
     /// Counts all names of the files of this walk, and all entries of its directories.
-    async fn count_names(&self, walk: &Walk) -> Result<(), Halt> {
-        let (from, end) = Volume::window(walk);
+    async fn count_names(&self) -> Result<(), Halt> {
+        let (from, end) = self.watch.names.borrow().window();
         let mut cursor = Some(b"D".to_vec());
         while let Some(start) = cursor.take() {
-            let (pairs, next) = self.some_pairs(walk, &start, &keys::after(b"D")).await?;
+            let (pairs, next) = self.some_pairs(&start, &keys::after(b"D")).await?;
             let mut doubtful = Vec::new();
             let mut unreadable = Vec::new();
             {
-                let mut names = walk.watch.names.borrow_mut();
+                let mut names = self.watch.names.borrow_mut();
                 for (key, value) in &pairs {
                     let (Some(parent), Some(name), Ok(entry)) =
                         (keys::ino_of(key), keys::name_of(key), ByName::parse(value))
@@ -132,18 +126,18 @@ impl Volume {
                     };
                     names.count_target(parent, &entry, true);
                     names.count_entry(parent, name, &entry, true);
-                    if !names.stands(parent, &entry, walk.limit.get()) {
+                    if !names.stands(parent, &entry, self.limit.get()) {
                         doubtful.push((parent, name.to_vec(), entry));
                     }
                 }
                 names.by_name_to = next.clone().unwrap_or_else(|| keys::after(b"D"));
             }
             let at = pairs.last().and_then(|(key, _)| keys::ino_of(key)).unwrap_or(0);
-            let within = (end - from) as f64 * (0.2 + 0.5 * walk.part(at));
-            walk.at((from as f64 + within) / walk.limit.get().max(1) as f64);
-            self.drop_unreadable(walk, unreadable);
+            let within = (end - from) as f64 * (0.2 + 0.5 * self.part(at));
+            self.at((from as f64 + within) / self.limit.get().max(1) as f64);
+            self.drop_unreadable(unreadable);
             for (parent, name, entry) in doubtful {
-                self.look_again(walk, parent, &name, entry).await?;
+                self.look_again(parent, &name, entry).await?;
             }
             cursor = next;
         }
@@ -151,19 +145,19 @@ impl Volume {
     }
 
     /// Adds the entries up in the order of reading, and looks closer at directories where that gives something else.
-    async fn walk_order(&self, walk: &Walk) -> Result<(), Halt> {
-        let (from, end) = Volume::window(walk);
-        let is_last = end >= walk.limit.get();
+    async fn walk_order(&self) -> Result<(), Halt> {
+        let (from, end) = self.watch.names.borrow().window();
+        let is_last = end >= self.limit.get();
         let start = if from == 0 { b"C".to_vec() } else { keys::cookie(from, 0) };
         let to = if is_last { keys::after(b"C") } else { keys::cookie(end, 0) };
         // Directories that were made meanwhile, or that damage names, are looked at one by one.
         let mut doubtful: BTreeSet<Ino> = BTreeSet::new();
         let mut cursor = Some(start);
         while let Some(start) = cursor.take() {
-            let (pairs, next) = self.some_pairs(walk, &start, &to).await?;
+            let (pairs, next) = self.some_pairs(&start, &to).await?;
             let mut unreadable = Vec::new();
             {
-                let mut names = walk.watch.names.borrow_mut();
+                let mut names = self.watch.names.borrow_mut();
                 for (key, value) in pairs {
                     match (keys::ino_of(&key), keys::second_of(&key), ByCookie::parse(&value)) {
                         (Some(parent), ..) if parent >= end => drop(doubtful.insert(parent)),
@@ -176,43 +170,43 @@ impl Volume {
                 }
                 names.in_order_to = next.clone().unwrap_or_else(|| to.clone());
             }
-            self.drop_unreadable(walk, unreadable);
+            self.drop_unreadable(unreadable);
             cursor = next;
         }
         let differ = |counts: &Directory| counts.by_name != counts.in_order;
         {
-            let names = walk.watch.names.borrow();
+            let names = self.watch.names.borrow();
             let differ = names.directories.iter().filter(|(_, counts)| differ(counts));
             doubtful.extend(differ.map(|(ino, _)| *ino));
         }
         for ino in doubtful {
-            self.compare_order(walk, ino).await?;
+            self.compare_order(ino).await?;
         }
         Ok(())
     }
 
     /// An entry that cannot be read goes.
-    fn drop_unreadable(&self, walk: &Walk, keys: Vec<Vec<u8>>) {
+    fn drop_unreadable(&self, keys: Vec<Vec<u8>>) {
         for key in keys {
-            walk.problem(true, "a directory entry cannot be read".into());
-            if walk.repair {
-                self.transactions.set(key, None);
+            self.problem(true, "a directory entry cannot be read".into());
+            if self.repair {
+                self.on.transactions.set(key, None);
             }
         }
     }
 
     /// Holds what the files say of themselves against their names.
-    async fn judge_files(&self, walk: &Walk) -> Result<(), Halt> {
-        let (from, end) = Volume::window(walk);
+    async fn judge_files(&self) -> Result<(), Halt> {
+        let (from, end) = self.watch.names.borrow().window();
         let mut cursor = Some(keys::inode(from));
         while let Some(start) = cursor.take() {
-            let (pairs, next) = self.some_pairs(walk, &start, &keys::inode(end)).await?;
+            let (pairs, next) = self.some_pairs(&start, &keys::inode(end)).await?;
             let mut nameless = Vec::new();
             let mut wrong = Vec::new();
             for (key, value) in &pairs {
                 let Some(ino) = keys::ino_of(key) else { continue };
-                let Some(record) = self.record_of(ino, value) else { continue };
-                let names = walk.watch.names.borrow();
+                let Some(record) = self.on.inodes.record_of(ino, value) else { continue };
+                let names = self.watch.names.borrow();
                 let (seen, counts) = (names.file(ino), names.directory(ino));
                 if seen.names == 0 && ino != ROOT {
                     nameless.push(ino);
@@ -223,61 +217,53 @@ impl Volume {
                 }
             }
             for ino in nameless {
-                self.judge_nameless(walk, ino).await?;
+                self.judge_nameless(ino).await?;
             }
             for ino in wrong {
-                self.correct_counts(walk, ino).await?;
+                self.correct_counts(ino).await?;
             }
             cursor = next;
         }
         Ok(())
     }
 
-    /// The record of a file as it is now, of which `stored` was read just now.
-    pub(super) fn record_of(&self, ino: Ino, stored: &[u8]) -> Option<InodeRecord> {
-        match self.inodes.get(ino) {
-            Some(known) => Some(known.with(Clone::clone)),
-            None => InodeRecord::parse(ino, stored).ok(),
-        }
-    }
-
     /// A file without a name is one that is being removed, or it gets one.
-    async fn judge_nameless(&self, walk: &Walk, ino: Ino) -> Result<(), Halt> {
-        let is_nameless = || walk.watch.names.borrow().file(ino).names == 0;
-        if self.stored(&keys::orphan(ino)).await?.is_some()
-            || self.stored(&keys::inode(ino)).await?.is_none()
+    async fn judge_nameless(&self, ino: Ino) -> Result<(), Halt> {
+        let is_nameless = || self.watch.names.borrow().file(ino).names == 0;
+        if self.on.transactions.stored(&keys::orphan(ino)).await?.is_some()
+            || self.on.transactions.stored(&keys::inode(ino)).await?.is_none()
             || !is_nameless()
         {
             return Ok(());
         }
-        walk.problem(true, format!("file {ino} has no name"));
-        if walk.repair {
-            let _shut = self.gate.shut().await;
+        self.problem(true, format!("file {ino} has no name"));
+        if self.repair {
+            let _shut = self.on.gate.shut().await;
             if is_nameless() {
                 self.save_nameless(ino).await?;
             }
-            self.correct_counts(walk, ino).await?;
+            self.correct_counts(ino).await?;
         }
         Ok(())
     }
 
     /// Tells how a file is other than its names say, and corrects that.
-    async fn correct_counts(&self, walk: &Walk, ino: Ino) -> Result<(), Halt> {
-        let inode = match self.inode(ino).await {
+    async fn correct_counts(&self, ino: Ino) -> Result<(), Halt> {
+        let inode = match self.on.inodes.get(ino).await {
             Err(braid_filesystem::Errno::Stale) => return Ok(()),
             other => other?,
         };
         let (seen, counts) = {
-            let names = walk.watch.names.borrow();
+            let names = self.watch.names.borrow();
             (names.file(ino), names.directory(ino))
         };
         let needed = needed_cookie(&counts);
         if inode.with(|record| record.next_cookie) < needed {
             let text =
                 format!("a new name in directory {ino} would take another's place in its order");
-            walk.problem(true, text);
-            if walk.repair {
-                self.edit(&inode, true, |record| record.next_cookie = needed);
+            self.problem(true, text);
+            if self.repair {
+                self.on.inodes.edit(&inode, true, |record| record.next_cookie = needed);
             }
         }
         let wrong = inode.with(|record| {
@@ -294,9 +280,9 @@ impl Volume {
         let text = format!(
             "file {ino} says {said_links} links and {said_entries} entries, there are {links} and {entries}{elsewhere}"
         );
-        walk.problem(true, text);
-        if walk.repair {
-            self.edit(&inode, true, |record| {
+        self.problem(true, text);
+        if self.repair {
+            self.on.inodes.edit(&inode, true, |record| {
                 record.nlink = links;
                 record.entries = entries;
                 record.parent = parent.unwrap_or(record.parent);
@@ -304,11 +290,6 @@ impl Volume {
         }
         Ok(())
     }
-}
-
-/// The least `next_cookie` of a directory.
-pub(super) fn needed_cookie(counts: &Directory) -> u64 {
-    if counts.lowest == 0 { 0 } else { next_cookie_after(counts.lowest) }
 }
 
 impl Names {

@@ -2,7 +2,11 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `run` | the passes of a check, one after the other, in small steps |
+//! | `control` | start, pause, cancel, progress |
+//! | `one` | one check: how far it is, how it ended |
+//! | `report` | the findings of a check |
+//! | `run` | the passes of a check, one after the other |
+//! | `walk` | what a check looks at, and its small steps |
 //! | `files` | names against files |
 //! | `entries` | what is wrong with the names of a directory, and putting it right |
 //! | `attributes` | extended attributes against files |
@@ -23,8 +27,19 @@
 
 mod attributes;
 mod blocks;
+mod control;
 mod entries;
 mod extents;
 mod files;
+mod one;
 mod paths;
+mod report;
 mod run;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+pub use control::Checks;
+pub use one::CheckEnd;
+pub use report::{CheckReport, Lost};
+pub use walk::CheckOf;

@@ -1,9 +1,7 @@
 //! The paths of a file.
 
-use super::run::Walk;
-use crate::error::VolumeError;
-use crate::under_way::Halt;
-use crate::volume::Volume;
+use super::one::Halt;
+use super::walk::Walk;
 use braid_filesystem::{Ino, ROOT};
 use braid_format::volume::entry::ByName;
 use braid_format::volume::keys;
@@ -12,29 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Directories above a name, at most: a damaged tree may go round.
 const DEPTH_MAX: usize = 4096;
 
-impl Volume {
-    /// The file that a path from the root names; symbolic links are not followed.
-    ///
-    /// # Errors
-    /// When there is no such file.
-    pub async fn resolve(&self, path: &[u8]) -> Result<Ino, VolumeError> {
-        let mut at = ROOT;
-        for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
-            let found = self.look_up(at, part).await;
-            let entry = found.map_err(|errno| VolumeError::File {
-                doing: "looking a file up by its path",
-                errno,
-            })?;
-            at = entry.attr.ino;
-            self.give_back(at, 1, 0);
-        }
-        Ok(at)
-    }
-
+impl Walk {
     /// Gives the files that have lost something their paths.
-    pub(super) async fn name_lost(&self, walk: &Walk) -> Result<(), Halt> {
+    pub(super) async fn name_lost(&self) -> Result<(), Halt> {
         let mut wanted: BTreeSet<Ino> =
-            walk.report.borrow().lost.iter().map(|lost| lost.ino).collect();
+            self.report.borrow().lost.iter().map(|lost| lost.ino).collect();
         if wanted.is_empty() {
             return Ok(());
         }
@@ -42,7 +22,7 @@ impl Volume {
         // Each walk finds the names of one level more; most trees are not deep.
         for _ in 0..DEPTH_MAX {
             let mut found = Vec::new();
-            let walked = self.each_pair(walk, (b"D".to_vec(), keys::after(b"D")), |key, value| {
+            let walked = self.each_pair((b"D".to_vec(), keys::after(b"D")), |key, value| {
                 if let (Some(parent), Some(name), Ok(entry)) =
                     (keys::ino_of(key), keys::name_of(key), ByName::parse(value))
                     && wanted.contains(&entry.ino)
@@ -62,7 +42,7 @@ impl Volume {
                 break;
             }
         }
-        for lost in &mut walk.report.borrow_mut().lost {
+        for lost in &mut self.report.borrow_mut().lost {
             lost.path = path_of(&names, lost.ino);
         }
         Ok(())

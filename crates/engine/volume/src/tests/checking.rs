@@ -75,23 +75,24 @@ fn whatever_is_wrong_with_names_is_told_and_put_right() {
         set(keys::cookie(ROOT, 77), Some(stray.encode()));
         set(keys::cookie(1 << 62, 78), Some(stray.encode()));
         // One that is in no order.
-        let found = volume.stored(&keys::name(ROOT, b"l7")).await.unwrap().unwrap();
+        let found = volume.transactions.stored(&keys::name(ROOT, b"l7")).await.unwrap().unwrap();
         set(keys::cookie(ROOT, ByName::parse(&found).unwrap().cookie), None);
         // Records that cannot be read, and a file without a name.
         set(keys::name(ROOT, b"damaged"), Some(vec![1, 2, 3]));
         let lost = make(&volume, ROOT, "to be lost", Kind::File).await.unwrap().attr.ino;
-        let found = volume.stored(&keys::name(ROOT, b"to be lost")).await.unwrap().unwrap();
+        let found =
+            volume.transactions.stored(&keys::name(ROOT, b"to be lost")).await.unwrap().unwrap();
         set(keys::cookie(ROOT, ByName::parse(&found).unwrap().cookie), None);
         set(keys::name(ROOT, b"to be lost"), None);
-        let root = volume.inode(ROOT).await.unwrap();
-        volume.edit(&root, true, |record| record.entries -= 1);
+        let root = volume.inodes.get(ROOT).await.unwrap();
+        volume.inodes.edit(&root, true, |record| record.entries -= 1);
         // Counts.
-        let inode = volume.inode(files[FILES as usize - 1]).await.unwrap();
-        volume.edit(&inode, true, |record| record.nlink = 9);
+        let inode = volume.inodes.get(files[FILES as usize - 1]).await.unwrap();
+        volume.inodes.edit(&inode, true, |record| record.nlink = 9);
         let directory = volume.resolve(b"/d0/d10").await.unwrap();
-        let inode = volume.inode(directory).await.unwrap();
-        volume.edit(&inode, true, |record| (record.entries, record.parent) = (3, 1));
-        volume.names.forget();
+        let inode = volume.inodes.get(directory).await.unwrap();
+        volume.inodes.edit(&inode, true, |record| (record.entries, record.parent) = (3, 1));
+        volume.namespace.forget_names();
         let report = repaired(&volume).await;
         for what in [
             "the name nothing in directory 1 stands for nothing",
@@ -122,17 +123,16 @@ fn whatever_is_wrong_with_places_is_told_and_put_right() {
         volume.sync().await.unwrap();
         let mut list = [Extent::HOLE; PER_GROUP as usize];
         // A file that does not exist names blocks of one that does.
-        let inode = volume.inode(files[9]).await.unwrap();
-        list[5] = volume.extent(&inode, 0).await.unwrap().1;
+        let inode = volume.inodes.get(files[9]).await.unwrap();
+        list[5] = volume.extents.get(&inode.extents, 0).await.unwrap().1;
         volume.transactions.set(keys::extents(50_000, 3), encode(&list));
-        let inode = volume.inode(files[20]).await.unwrap();
-        volume.edit(&inode, true, |record| record.blocks += 5);
-        let space = &volume.brick(0).unwrap().space;
-        let (_, extent) = volume.extent(&inode, 2).await.unwrap();
-        volume.prepare_free(extent).await.unwrap();
-        space.free(extent.start, 1);
-        let start = space.reserve(&volume.transactions, 32, true).await.unwrap().unwrap();
-        space.confirm(start, 32);
+        let inode = volume.inodes.get(files[20]).await.unwrap();
+        volume.inodes.edit(&inode, true, |record| record.blocks += 5);
+        let brick = volume.brick(0).unwrap();
+        let (_, extent) = volume.extents.get(&inode.extents, 2).await.unwrap();
+        volume.extents.prepare_free(extent).await.unwrap();
+        volume.extents.free_unnamed(&brick, extent.start, 1);
+        volume.extents.reserve_on(&brick, 32).await.unwrap().unwrap().lose();
         let told = volume.check(false).await.unwrap();
         assert!(has(&told, "shares 4 blocks"), "{:?}", told.problems);
         let report = volume.check(true).await.unwrap();

@@ -168,7 +168,7 @@ fn a_file_that_is_cut_while_a_write_waits_shows_nothing_of_before() {
     world.shard.block_on(async move {
         let ino = file(&volume, "a").await;
         write(&volume, ino, 0, &[7; 40_000]).await.unwrap();
-        let inode = volume.inode(ino).await.unwrap();
+        let inode = volume.inodes.get(ino).await.unwrap();
         let held = inode.locks.exclusive(196_608..212_992).await;
         let (writer, cutter) = (Rc::clone(&volume), Rc::clone(&volume));
         // The extent is too short for it, so it asks for all of the stripe when it has its part, and stands behind the cut.

@@ -132,8 +132,8 @@ fn two_writes_of_a_stripe_whose_brick_dies_both_land_elsewhere() {
         let ino = file(&volume, "a").await;
         let reserve = Allocate::Reserve { keep_size: false };
         volume.allocate(ino, reserve, 0, STRIPE).await.unwrap();
-        let inode = volume.inode(ino).await.unwrap();
-        let on = usize::from(volume.extent(&inode, 0).await.unwrap().1.brick);
+        let inode = volume.inodes.get(ino).await.unwrap();
+        let on = usize::from(volume.extents.get(&inode.extents, 0).await.unwrap().1.brick);
         let (dying, other) = (&bricks[on], &bricks[1 - on]);
         bricks.iter().for_each(Frail::hold);
         let results = Results::default();
@@ -181,8 +181,8 @@ fn a_write_whose_place_is_taken_away_before_it_is_sent_writes_nowhere_else() {
         let ino = file(&volume, "a").await;
         let reserve = Allocate::Reserve { keep_size: false };
         volume.allocate(ino, reserve, 0, 16 * STRIPE).await.unwrap();
-        let inode = volume.inode(ino).await.unwrap();
-        let placed = volume.extents(&inode, 0).await.unwrap().placed();
+        let inode = volume.inodes.get(ino).await.unwrap();
+        let placed = volume.extents.group(&inode.extents, 0).await.unwrap().placed();
         let brick = |stripe: u64| usize::from(placed[stripe as usize].1.brick);
         let stripe = (1..16).find(|stripe| brick(*stripe) == 1 && brick(*stripe - 1) == 0).unwrap();
         for at in (0..16).filter(|at| *at != stripe) {
@@ -233,8 +233,8 @@ fn a_lost_stripe_that_is_written_anew_stays_as_it_is_where_there_is_no_room() {
         while write(&volume, ino, at * STRIPE, &vec![7; STRIPE as usize]).await.is_ok() {
             at += 1;
         }
-        let inode = volume.inode(ino).await.unwrap();
-        let placed = volume.extents(&inode, 0).await.unwrap().placed();
+        let inode = volume.inodes.get(ino).await.unwrap();
+        let placed = volume.extents.group(&inode.extents, 0).await.unwrap().placed();
         let stripe = placed.iter().find(|(_, extent)| extent.brick == 1).unwrap().0;
         bricks[1].fail(IoErrorKind::Gone);
         assert_eq!(volume.read(ino, stripe * STRIPE, 10).await.err(), Some(Errno::Io));
@@ -278,8 +278,8 @@ fn space_that_was_set_aside_on_a_brick_that_is_gone_can_be_made_more() {
         let (ino, other) = (file(&volume, "a").await, file(&volume, "b").await);
         let reserve = Allocate::Reserve { keep_size: false };
         volume.allocate(ino, reserve, 0, 4096).await.unwrap();
-        let inode = volume.inode(ino).await.unwrap();
-        let extent = volume.extent(&inode, 0).await.unwrap().1;
+        let inode = volume.inodes.get(ino).await.unwrap();
+        let extent = volume.extents.get(&inode.extents, 0).await.unwrap().1;
         let dying = usize::from(extent.brick);
         bricks[dying].fail(IoErrorKind::Gone);
         // Writes here and there, until one finds that the brick is gone.
@@ -288,7 +288,7 @@ fn space_that_was_set_aside_on_a_brick_that_is_gone_can_be_made_more() {
         }
         assert!(!volume.brick(extent.brick).unwrap().is_there());
         volume.allocate(ino, reserve, 0, STRIPE).await.unwrap();
-        let now = volume.extent(&inode, 0).await.unwrap().1;
+        let now = volume.extents.get(&inode.extents, 0).await.unwrap().1;
         assert_ne!(now.brick, extent.brick);
         write(&volume, ino, 0, &vec![2; STRIPE as usize]).await.unwrap();
         assert!(read_all(&volume, ino).await.iter().all(|byte| *byte == 2));
@@ -317,7 +317,7 @@ fn a_file_that_is_removed_while_its_migration_is_refused_stays_removed() {
         until(&volume, || bricks.iter().any(|brick| brick.waiting() > 0)).await;
         volume.unlink(ROOT, b"b").await.unwrap();
         volume.forget(removed, u64::MAX);
-        until(&volume, || volume.inodes.get(removed).is_none()).await;
+        until(&volume, || volume.inodes.known(removed).is_none()).await;
         for brick in &bricks {
             brick.moods.holds.set(false);
             while brick.waiting() > 0 {
@@ -458,8 +458,8 @@ fn a_place_does_not_grow_onto_a_brick_that_fails_a_flush_while_it_is_copied() {
         bricks[1].release();
         until(&volume, || results.borrow().len() == 1).await;
         assert_eq!(*results.borrow(), [Ok(())]);
-        let inode = volume.inode(one).await.unwrap();
-        assert_eq!(volume.extent(&inode, 0).await.unwrap().1.brick, 0);
+        let inode = volume.inodes.get(one).await.unwrap();
+        assert_eq!(volume.extents.get(&inode.extents, 0).await.unwrap().1.brick, 0);
         let read = read_all(&volume, one).await;
         assert!(read[..4096].iter().all(|byte| *byte == 1));
     });
@@ -474,8 +474,8 @@ fn a_lost_stripe_that_is_written_anew_is_lost_or_new_after_a_crash() {
         let ino = file(&volume, "a").await;
         write(&volume, ino, 0, &vec![7; 8 * STRIPE as usize]).await.unwrap();
         volume.sync().await.unwrap();
-        let inode = volume.inode(ino).await.unwrap();
-        let placed = volume.extents(&inode, 0).await.unwrap().placed();
+        let inode = volume.inodes.get(ino).await.unwrap();
+        let placed = volume.extents.group(&inode.extents, 0).await.unwrap().placed();
         let stripe = placed.iter().find(|(_, extent)| extent.brick == 1).unwrap().0;
         bricks[1].fail(IoErrorKind::Gone);
         assert!(volume.read(ino, stripe * STRIPE, 10).await.is_err());

@@ -209,7 +209,7 @@ fn many_files_are_migrated_by_one_job_which_goes_on_after_a_crash() {
         volume.set_job_speed(Some(512 << 10));
         volume.migrate_files(&files[1..3], 1).await.unwrap();
         assert!(volume.migrate_files(&files, 0).await.is_err());
-        let told = async |ino| volume.inode(ino).await.unwrap().with(|record| record.brick);
+        let told = async |ino| volume.inodes.get(ino).await.unwrap().with(|record| record.brick);
         assert_eq!((told(files[0]).await, told(files[1]).await), (2, 1), "one job at a time");
         volume.sync().await.unwrap();
         assert!(volume.job().is_some_and(|job| job.done < job.total));
@@ -220,8 +220,8 @@ fn many_files_are_migrated_by_one_job_which_goes_on_after_a_crash() {
     world.shard.block_on(async move {
         volume.wait_job().await.unwrap();
         for ino in &files[1..3] {
-            let inode = volume.inode(*ino).await.unwrap();
-            let placed = volume.extents(&inode, 0).await.unwrap().placed();
+            let inode = volume.inodes.get(*ino).await.unwrap();
+            let placed = volume.extents.group(&inode.extents, 0).await.unwrap().placed();
             assert!(placed.iter().all(|(_, extent)| extent.brick == 1));
         }
         check_all(&volume, &files).await;
@@ -291,8 +291,8 @@ fn a_defragmented_file_lies_in_one_piece_on_each_brick() {
             }
         }
         let parts = async || {
-            let inode = volume.inode(one).await.unwrap();
-            let extents = volume.extents(&inode, 0).await.unwrap().placed();
+            let inode = volume.inodes.get(one).await.unwrap();
+            let extents = volume.extents.group(&inode.extents, 0).await.unwrap().placed();
             extents.windows(2).filter(|pair| pair[0].1.start + 32 != pair[1].1.start).count()
         };
         assert_eq!(parts().await, 63);
@@ -348,14 +348,13 @@ fn blocks_that_nobody_names_are_found_and_freed() {
     let volume = world.mount(&store);
     world.shard.block_on(async move {
         fill(&volume).await;
-        let space = &volume.brick(0).unwrap().space;
-        let start = space.reserve(&volume.transactions, 32, true).await.unwrap().unwrap();
-        space.confirm(start, 32);
+        let brick = volume.brick(0).unwrap();
+        volume.extents.reserve_on(&brick, 32).await.unwrap().unwrap().lose();
         let report = volume.check(false).await.unwrap();
         assert_eq!((report.leaked_blocks, report.found, report.repaired), (32, 1, 0));
         assert_eq!(volume.check(true).await.unwrap().repaired, 1);
         assert!(volume.check(false).await.unwrap().is_clean());
-        assert_eq!(space.used() * BLOCK, FILES * SIZE as u64);
+        assert_eq!(brick.space.used() * BLOCK, FILES * SIZE as u64);
     });
 }
 
@@ -420,7 +419,7 @@ fn a_migration_that_is_refused_leaves_the_file_where_it_was_told_to_be() {
         own.wait_job().await.unwrap();
         let refused = own.start_job(NewJob::Migrate { ino, brick: 2 }).await.unwrap_err();
         assert!(refused.to_string().contains("are to go to"), "{refused}");
-        let told = own.inode(ino).await.unwrap().with(|record| record.wanted_brick());
+        let told = own.inodes.get(ino).await.unwrap().with(|record| record.wanted_brick());
         assert_eq!(told, Some(0));
         let before = own.brick(2).unwrap().space.used();
         write(&own, ino, 12 << 20, &vec![1; 2 << 20]).await.unwrap();
@@ -431,7 +430,7 @@ fn a_migration_that_is_refused_leaves_the_file_where_it_was_told_to_be() {
     let store = world.crash(&store);
     let volume = world.mount(&store);
     world.shard.block_on(async move {
-        let told = volume.inode(ino).await.unwrap().with(|record| record.wanted_brick());
+        let told = volume.inodes.get(ino).await.unwrap().with(|record| record.wanted_brick());
         assert_eq!(told, Some(0));
     });
 }

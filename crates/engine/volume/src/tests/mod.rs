@@ -9,6 +9,7 @@ mod files;
 mod jobs;
 mod mounting;
 mod names;
+pub mod rig;
 mod space;
 
 use crate::{BrickDevice, MountOf, NewBrick, Volume, first_records, noted_nowhere};

@@ -15,9 +15,41 @@ use braid_format::volume::keys;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 
 /// The type nibble of a directory.
 pub const DIRECTORY: u8 = 4;
+
+/// The watches of checks under way.
+#[derive(Default)]
+pub struct Watches {
+    list: RefCell<Vec<Rc<Watch>>>,
+}
+
+/// A watch that is told of changes, until this is dropped.
+pub struct Watching {
+    watches: Rc<Watches>,
+    watch: Rc<Watch>,
+}
+
+impl Watches {
+    /// Tells `watch` of all changes from now on.
+    pub fn begin(self: &Rc<Self>, watch: &Rc<Watch>) -> Watching {
+        self.list.borrow_mut().push(Rc::clone(watch));
+        Watching { watches: Rc::clone(self), watch: Rc::clone(watch) }
+    }
+
+    /// Tells all of a change.
+    pub fn tell(&self, tell: impl Fn(&Watch)) {
+        self.list.borrow().iter().for_each(|watch| tell(watch));
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.watches.list.borrow_mut().retain(|watch| !Rc::ptr_eq(watch, &self.watch));
+    }
+}
 
 /// Sees all changes of names and extents while a check is under way.
 #[derive(Default)]
@@ -107,6 +139,11 @@ pub struct Names {
 impl Names {
     fn is_seen(&self, directory: Ino, name: &[u8]) -> bool {
         !self.by_name_to.is_empty() && self.by_name_to > keys::name(directory, name)
+    }
+
+    /// The numbers of the files whose names are counted: the first, and the one behind the last.
+    pub fn window(&self) -> (Ino, Ino) {
+        (self.from, self.end)
     }
 
     pub fn covers(&self, ino: Ino) -> bool {

@@ -47,7 +47,7 @@ fn a_full_region_says_so_and_keeps_what_was_made_and_lets_delete() {
         assert_eq!(volume.sync().await, Ok(()));
         let root = volume.set_xattr(ROOT, b"user.a", &[1; 4000], XattrMode::Create).await;
         assert_eq!(root, Err(Errno::NoSpace));
-        assert_eq!(volume.writable(), Ok(()));
+        assert_eq!(volume.transactions.writable(), Ok(()));
         // Not in the order in which they were made, so that each change is on a page of its own.
         for at in (0..made.len() / 2).map(|at| at * 7919 % made.len()) {
             let name = format!("f{}", made[at]);

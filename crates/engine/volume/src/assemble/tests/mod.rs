@@ -10,8 +10,8 @@ mod power;
 
 use super::*;
 use crate::Volume;
+use crate::namespace::Clock;
 use crate::tests::{ME, file, read_all, write};
-use crate::volume::Clock;
 use braid_device::Device;
 use braid_device::ram::Ram;
 use braid_filesystem::{Ino, ROOT, Time};

@@ -1,0 +1,204 @@
+//! A brick of a mounted volume: its device, its free space, what it is for.
+
+use super::space::Space;
+use braid_device::{Device, IoError, Op, Request};
+use braid_format::volume::BLOCK;
+use braid_format::volume::brick_record::{BrickRecord, BrickState};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use uuid::Uuid;
+
+/// Requests and bytes of a brick since the mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BrickCounts {
+    /// Requests of reading.
+    pub reads: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Requests of writing.
+    pub writes: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Requests that failed.
+    pub errors: u64,
+}
+
+/// A brick.
+pub struct Brick {
+    /// Its number, never used again for another.
+    pub id: u16,
+    /// Which device it is.
+    pub uuid: Uuid,
+    device: RefCell<Option<Rc<dyn Device>>>,
+    /// First byte of the data area.
+    data_offset: u64,
+    /// Free space of the data area.
+    pub space: Space,
+    state: Cell<BrickState>,
+    weight: Cell<u64>,
+    /// Writes that have completed, and how many of them had when the last flush that succeeded was submitted.
+    written: Cell<u64>,
+    flushed: Cell<u64>,
+    counts: Cell<BrickCounts>,
+    failure: RefCell<Option<IoError>>,
+    /// The next mount will know of the failure.
+    failure_noted: Cell<bool>,
+}
+
+impl Brick {
+    /// With `device` (`None`: it is missing), whose data area begins at byte `data_offset`.
+    pub(crate) fn new(
+        id: u16,
+        record: &BrickRecord,
+        device: Option<Rc<dyn Device>>,
+        data_offset: u64,
+        space: Space,
+    ) -> Brick {
+        Brick {
+            id,
+            uuid: record.uuid,
+            device: RefCell::new(device),
+            data_offset,
+            space,
+            state: Cell::new(record.state),
+            weight: Cell::new(record.weight),
+            written: Cell::new(0),
+            flushed: Cell::new(0),
+            counts: Cell::default(),
+            failure: RefCell::new(None),
+            failure_noted: Cell::new(false),
+        }
+    }
+
+    /// Its name in messages.
+    pub fn name(&self) -> String {
+        match &*self.device.borrow() {
+            Some(device) => device.info().name.clone(),
+            None => format!("brick {} ({})", self.id, self.uuid),
+        }
+    }
+
+    /// The device, unless it is missing or failed.
+    pub fn device(&self) -> Option<Rc<dyn Device>> {
+        self.device.borrow().clone()
+    }
+
+    /// True when it is there and has not failed.
+    pub fn is_there(&self) -> bool {
+        self.device.borrow().is_some()
+    }
+
+    /// Its state.
+    pub fn state(&self) -> BrickState {
+        self.state.get()
+    }
+
+    /// Changes what it is for; the caller tells the transaction.
+    pub(super) fn set_state(&self, state: BrickState) {
+        self.state.set(state);
+    }
+
+    /// Its part in placement.
+    pub fn weight(&self) -> u64 {
+        self.weight.get()
+    }
+
+    /// Changes its part in placement; the caller tells the transaction.
+    pub(super) fn set_weight(&self, weight: u64) {
+        self.weight.set(weight);
+    }
+
+    /// New stripes may go here.
+    pub fn takes_data(&self) -> bool {
+        self.is_there() && matches!(self.state.get(), BrickState::Data | BrickState::Proxy)
+    }
+
+    /// It has a part in placement.
+    pub fn is_placed(&self) -> bool {
+        self.state.get() == BrickState::Data
+    }
+
+    /// Its record.
+    pub fn record(&self) -> BrickRecord {
+        BrickRecord {
+            uuid: self.uuid,
+            state: self.state.get(),
+            weight: self.weight.get(),
+            blocks: self.space.blocks(),
+        }
+    }
+
+    /// Where block `block` of the data area lies on the device, in bytes.
+    pub fn byte_of(&self, block: u64) -> u64 {
+        self.data_offset + block * BLOCK
+    }
+
+    /// Counts `request`.
+    pub fn note(&self, request: &Request) {
+        let mut counts = self.counts.get();
+        match &request.op {
+            Op::Read(_) => {
+                counts.reads += 1;
+                counts.bytes_read += request.len();
+            }
+            Op::Flush => {}
+            _ => {
+                counts.writes += 1;
+                counts.bytes_written += request.len();
+            }
+        }
+        self.counts.set(counts);
+    }
+
+    /// Its counts.
+    pub fn counts(&self) -> BrickCounts {
+        self.counts.get()
+    }
+
+    /// A write has completed: a flush is needed before it is durable.
+    pub(super) fn wrote(&self) {
+        self.written.set(self.written.get() + 1);
+    }
+
+    /// Writes that a flush now would make durable; `None` when there are none.
+    pub(super) fn unflushed(&self) -> Option<u64> {
+        (self.flushed.get() < self.written.get()).then(|| self.written.get())
+    }
+
+    /// The first `written` writes are durable.
+    pub(super) fn has_flushed(&self, written: u64) -> bool {
+        self.flushed.get() >= written
+    }
+
+    /// A flush that was submitted after `written` writes has succeeded.
+    pub(super) fn flushed(&self, written: u64) {
+        self.flushed.set(self.flushed.get().max(written));
+    }
+
+    /// A request failed. With `gone` the device is of no use any more: it is detached, and what lies on it cannot be
+    /// reached until it comes back at the next mount.
+    pub(super) fn failed(&self, error: IoError, gone: bool) {
+        let mut counts = self.counts.get();
+        counts.errors += 1;
+        self.counts.set(counts);
+        if gone {
+            self.failure.borrow_mut().get_or_insert(error);
+            self.device.borrow_mut().take();
+        }
+    }
+
+    /// Why it was detached.
+    pub fn failure(&self) -> Option<IoError> {
+        *self.failure.borrow()
+    }
+
+    /// It was detached with writes on it that may be missing when it is back, and the next mount would not know.
+    pub(super) fn failed_unnoted(&self) -> bool {
+        self.failure().is_some() && self.unflushed().is_some() && !self.failure_noted.get()
+    }
+
+    /// The next mount will know that it was detached.
+    pub(super) fn failure_noted(&self) {
+        self.failure_noted.set(true);
+    }
+}

@@ -1,0 +1,280 @@
+//! The bricks of a volume: their devices, what is written to them, and what becomes of one that fails.
+//!
+//! Invariant: a brick that has failed a flush, or is gone, is detached before the next commit. Nothing that it acknowledged
+//! since its last flush can be trusted.
+
+use super::brick::Brick;
+use crate::stripes::Geometry;
+use braid_device::{IoError, IoSet, IoSets, Op, Request};
+use braid_filesystem::Errno;
+use braid_format::volume::BLOCK;
+use braid_format::volume::brick_record::BrickState;
+use braid_format::volume::extent::Extent;
+use braid_kv::{Answer, StoreError};
+use braid_shard::Shard;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Notes, where the next mount looks before it uses its bricks, that the brick of this number is not used any more until
+/// then. Answers when that is durable; on an error nothing may be made durable that relies on it.
+pub type NoteLost = Rc<dyn Fn(u16) -> Answer<()>>;
+
+/// A brick, and the writes to it that had completed at some moment.
+pub type Written = (Rc<Brick>, u64);
+
+/// The bricks of a volume.
+pub struct Bricks {
+    shard: Shard,
+    io: IoSets,
+    geometry: Geometry,
+    table: RefCell<BTreeMap<u16, Rc<Brick>>>,
+    /// Failures after which acknowledged writes may not be durable.
+    flush_failures: Cell<u64>,
+    note_lost: NoteLost,
+    /// Told of each such failure at the moment of it.
+    on_lost_writes: RefCell<Option<Rc<dyn Fn()>>>,
+}
+
+impl Bricks {
+    /// Those of a mount.
+    pub fn new(
+        shard: &Shard,
+        geometry: Geometry,
+        bricks: BTreeMap<u16, Rc<Brick>>,
+        note_lost: NoteLost,
+    ) -> Bricks {
+        Bricks {
+            shard: shard.clone(),
+            io: IoSets::new(shard),
+            geometry,
+            table: RefCell::new(bricks),
+            flush_failures: Cell::new(0),
+            note_lost,
+            on_lost_writes: RefCell::new(None),
+        }
+    }
+
+    /// From now on `told` is called whenever writes that were acknowledged may be lost.
+    pub fn tell_lost_writes(&self, told: Rc<dyn Fn()>) {
+        *self.on_lost_writes.borrow_mut() = Some(told);
+    }
+
+    /// All, by number.
+    pub fn all(&self) -> Vec<Rc<Brick>> {
+        self.table.borrow().values().cloned().collect()
+    }
+
+    /// The number of them.
+    pub fn count(&self) -> usize {
+        self.table.borrow().len()
+    }
+
+    /// One brick.
+    pub fn get(&self, id: u16) -> Option<Rc<Brick>> {
+        self.table.borrow().get(&id).cloned()
+    }
+
+    /// True when some brick is as `is` says.
+    pub fn any(&self, is: impl Fn(&Brick) -> bool) -> bool {
+        self.table.borrow().values().any(|brick| is(brick))
+    }
+
+    /// True when that brick exists and is as `is` says.
+    pub fn is(&self, id: u16, is: impl Fn(&Brick) -> bool) -> bool {
+        self.table.borrow().get(&id).is_some_and(|brick| is(brick))
+    }
+
+    /// True when that brick exists, is there and has not failed.
+    pub fn is_there(&self, id: u16) -> bool {
+        self.is(id, Brick::is_there)
+    }
+
+    pub(super) fn insert(&self, brick: Rc<Brick>) {
+        self.table.borrow_mut().insert(brick.id, brick);
+    }
+
+    pub(super) fn remove(&self, id: u16) {
+        self.table.borrow_mut().remove(&id);
+    }
+
+    /// True if any brick is a rotating disk.
+    pub fn has_heads(&self) -> bool {
+        self.any(|brick| brick.device().is_some_and(|device| device.info().rotational))
+    }
+
+    /// Blocks in use and blocks in all, over the bricks that hold data.
+    pub fn usage(&self) -> (u64, u64) {
+        let table = self.table.borrow();
+        let counted = table.values().filter(|brick| {
+            matches!(brick.state(), BrickState::Data | BrickState::Proxy) && brick.is_there()
+        });
+        counted.fold((0, 0), |(used, all), brick| {
+            (used + brick.space.used(), all + brick.space.blocks())
+        })
+    }
+
+    /// For requests to several bricks that are awaited together.
+    pub fn start(&self) -> IoSet {
+        self.io.start()
+    }
+
+    /// Submits a write to a brick and waits.
+    ///
+    /// # Errors
+    /// [`Errno::Io`].
+    pub async fn write(&self, brick: &Brick, request: Request) -> Result<(), Errno> {
+        let Some(device) = brick.device() else { return Err(Errno::Io) };
+        brick.note(&request);
+        let result = self.io.one(&*device, request).await.result;
+        self.has_written(brick, result)
+    }
+
+    /// A write to `brick` has come back.
+    ///
+    /// # Errors
+    /// [`Errno::Io`] when it failed.
+    pub fn has_written(&self, brick: &Brick, result: Result<(), IoError>) -> Result<(), Errno> {
+        match result {
+            Ok(()) => {
+                brick.wrote();
+                Ok(())
+            }
+            Err(error) => {
+                self.note_failure(brick, error, error.means_gone());
+                Err(Errno::Io)
+            }
+        }
+    }
+
+    /// A read of `brick` has come back. What one gives that was detached meanwhile may be what it held before the writes
+    /// that it has lost.
+    ///
+    /// # Errors
+    /// [`Errno::Io`] when it failed, or the brick was detached.
+    pub fn has_read(&self, brick: &Brick, result: Result<(), IoError>) -> Result<(), Errno> {
+        if let Err(error) = result {
+            self.note_failure(brick, error, error.means_gone());
+            return Err(Errno::Io);
+        }
+        if brick.is_there() { Ok(()) } else { Err(Errno::Io) }
+    }
+
+    /// Copies what is written of an extent to the blocks from `start` on of `to`.
+    ///
+    /// # Errors
+    /// [`Errno::Io`] when either brick failed.
+    pub async fn copy(&self, extent: Extent, to: &Brick, start: u64) -> Result<(), Errno> {
+        // Space that was reserved and not written may be on a brick that is gone: nothing of it is lost.
+        if extent.written == 0 {
+            return Ok(());
+        }
+        let from = self.get(extent.brick).ok_or(Errno::Io)?;
+        let source = from.device().ok_or(Errno::Io)?;
+        let target = to.device().ok_or(Errno::Io)?;
+        let end = u64::from(extent.blocks) * BLOCK;
+        let mut reads = self.io.start();
+        let mut starts = Vec::new();
+        for (run, is_written) in self.geometry.runs(extent, 0, end) {
+            if is_written {
+                let buf = self.shard.pool().get((run.end - run.start) as usize);
+                let request = Request::read(from.byte_of(extent.start) + run.start, buf);
+                from.note(&request);
+                reads.submit(starts.len() as u32, &*source, request);
+                starts.push(run.start);
+            }
+        }
+        let mut writes = self.io.start();
+        for (tag, outcome) in reads.finish().await {
+            if let Err(errno) = self.has_read(&from, outcome.result) {
+                // The writes that are under way end by themselves; nobody names what they write.
+                let _ = writes.finish().await;
+                return Err(errno);
+            }
+            if let Op::Read(bufs) = outcome.op {
+                let bufs = bufs.into_iter().map(|buf| buf.freeze()).collect();
+                let offset = to.byte_of(start) + starts[tag as usize];
+                let request = Request { offset, op: Op::Write { bufs, fua: false } };
+                to.note(&request);
+                writes.submit(tag, &*target, request);
+            }
+        }
+        for (_, outcome) in writes.finish().await {
+            self.has_written(to, outcome.result)?;
+        }
+        Ok(())
+    }
+
+    /// The number of failures so far after which acknowledged writes may not be durable.
+    pub fn flush_failures(&self) -> u64 {
+        self.flush_failures.get()
+    }
+
+    /// The bricks that have been written to since they were flushed, with the writes that had completed.
+    pub fn unflushed(&self) -> Vec<Written> {
+        let table = self.table.borrow();
+        table.values().filter_map(|brick| Some((Rc::clone(brick), brick.unflushed()?))).collect()
+    }
+
+    /// Flushes those bricks of `written` on which that many writes are not durable yet.
+    pub async fn flush(&self, written: &[Written]) {
+        let mut flushes = self.io.start();
+        let mut waiting = Vec::new();
+        for (brick, needed) in written {
+            let unflushed = brick.unflushed().filter(|_| !brick.has_flushed(*needed));
+            let (Some(device), Some(written)) = (brick.device(), unflushed) else { continue };
+            if !device.info().volatile_cache {
+                brick.flushed(written);
+                continue;
+            }
+            flushes.submit(waiting.len() as u32, &*device, Request::flush());
+            waiting.push((brick, written));
+        }
+        // One by one: what a brick gives whose flush has failed may be old already.
+        while let Some((tag, outcome)) = flushes.next().await {
+            let (brick, written) = &waiting[tag as usize];
+            match outcome.result {
+                // After one that failed, a flush that succeeds says nothing.
+                Ok(()) if brick.is_there() => brick.flushed(*written),
+                Ok(()) => {}
+                // Nothing that the brick acknowledged since its last flush can be trusted: detach it before the next
+                // commit names it.
+                Err(error) => self.note_failure(brick, error, true),
+            }
+        }
+    }
+
+    /// The next commit may name data that a brick had not made durable when it failed: should the brick be back at the
+    /// next mount, it must not be used as if it had all of it. Requests to the store made here wait for the commit.
+    ///
+    /// # Errors
+    /// When that could not be noted: then nothing may be committed.
+    pub async fn note_failed(&self) -> Result<(), StoreError> {
+        for brick in self.all().iter().filter(|brick| brick.failed_unnoted()) {
+            (self.note_lost)(brick.id).await?;
+            brick.failure_noted();
+        }
+        Ok(())
+    }
+
+    fn note_failure(&self, brick: &Brick, error: IoError, gone: bool) {
+        let name = brick.name();
+        if gone && brick.is_there() && brick.unflushed().is_some() {
+            // The data that it had taken is not durable, and no flush will make it so.
+            self.flush_failures.set(self.flush_failures.get() + 1);
+            let told = self.on_lost_writes.borrow().clone();
+            if let Some(told) = told {
+                told();
+            }
+        }
+        brick.failed(error, gone);
+        if gone {
+            tracing::error!(
+                brick = %name,
+                "{error}: the brick is detached; what lies on it cannot be read until it is back at the next mount"
+            );
+        } else {
+            tracing::warn!(brick = %name, "{error}");
+        }
+    }
+}

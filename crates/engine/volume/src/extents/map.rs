@@ -1,0 +1,593 @@
+//! The map of extents: which blocks of which brick each stripe of each file has, and the blocks that nobody has.
+
+use super::brick::Brick;
+use super::bricks::Bricks;
+use super::group::{ExtentGroup, FileExtents};
+use super::placement::Placement;
+use super::reservation::Reservation;
+use super::space::SpaceError;
+use crate::record::Record;
+use crate::stripes::Geometry;
+use crate::transactions::{Part, Transactions};
+use crate::watch::Watches;
+use braid_filesystem::{Errno, Ino};
+use braid_format::volume::extent::{Extent, PER_GROUP, parse};
+use braid_format::volume::{RecordError, keys};
+use braid_kv::Change;
+use braid_layout::buckets::Buckets;
+use braid_shard::Shard;
+use braid_shard::plant::planted;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::rc::{Rc, Weak};
+
+/// Groups of extents that stay in memory, about: 64 MiB of them.
+const KEPT_GROUPS: usize = 64 << 10;
+/// Bytes of the record of a group, about.
+const GROUP_BYTES: u64 = 1100;
+/// The number of commits that a reservation waits for, which may give freed blocks back, before it fails.
+const SPACE_WAITS: usize = 64;
+/// Groups of extents that are looked for at a time.
+const GROUPS_AT_ONCE: usize = 256;
+/// Groups that are kept in memory when they were found while others were looked for.
+const FEW: usize = 4;
+/// The time that a writer waits before it looks for room again while free space is defragmented, in nanoseconds.
+const DEFRAGMENT_NANOS: u64 = 50_000_000;
+
+/// A group of extents: the file and its number.
+type Key = (Ino, u64);
+
+/// The job that is under way, as far as a search for room has to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// There is none.
+    None,
+    /// One that puts free space together.
+    Defragment,
+    /// Another.
+    Other,
+}
+
+/// Makes room on the bricks in the background.
+pub trait Relief {
+    /// Space is being given back.
+    fn is_freeing(&self) -> bool;
+
+    /// The job that is under way.
+    fn work(&self) -> Work;
+
+    /// Begins to put free space together.
+    fn defragment(&self);
+}
+
+/// A stripe that wants blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Wants {
+    /// Its file.
+    pub ino: Ino,
+    /// Its number.
+    pub stripe: u64,
+    /// The brick that the file is to be on.
+    pub brick: Option<u16>,
+}
+
+/// The extent of a stripe was replaced by another, so its file takes other blocks now: its attributes are to be told.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    /// Blocks before.
+    pub before: u64,
+    /// Blocks now.
+    pub after: u64,
+}
+
+/// The recorded extents of all files, and the free space.
+pub struct ExtentMap {
+    shard: Shard,
+    geometry: Geometry,
+    transactions: Rc<Transactions>,
+    record: Rc<Record>,
+    watches: Rc<Watches>,
+    bricks: Rc<Bricks>,
+    placement: Placement,
+    /// Files of which groups may be in memory.
+    files: RefCell<BTreeMap<Ino, Weak<FileExtents>>>,
+    /// Groups in memory, of all files, about.
+    kept: Cell<usize>,
+    /// Groups that have changed in the open transaction.
+    changed: RefCell<BTreeMap<Key, Rc<ExtentGroup>>>,
+    relief: RefCell<Option<Rc<dyn Relief>>>,
+    /// Free space was put together, and nothing was freed since.
+    defragmented: Cell<bool>,
+    /// Groups that were asked for, for tests.
+    #[cfg(test)]
+    pub asked: Cell<u32>,
+}
+
+/// The parts that the map is made from.
+pub struct MapOf {
+    /// The shard that it lives on.
+    pub shard: Shard,
+    /// The sizes of the volume.
+    pub geometry: Geometry,
+    /// Where changes go.
+    pub transactions: Rc<Transactions>,
+    /// The volume's record.
+    pub record: Rc<Record>,
+    /// The checks under way.
+    pub watches: Rc<Watches>,
+    /// The bricks.
+    pub bricks: Rc<Bricks>,
+    /// The table of buckets.
+    pub buckets: Buckets,
+}
+
+impl ExtentMap {
+    /// As recorded.
+    pub fn new(of: MapOf) -> ExtentMap {
+        ExtentMap {
+            placement: Placement::new(Rc::clone(&of.bricks), of.buckets),
+            shard: of.shard,
+            geometry: of.geometry,
+            transactions: of.transactions,
+            record: of.record,
+            watches: of.watches,
+            bricks: of.bricks,
+            files: RefCell::default(),
+            kept: Cell::new(0),
+            changed: RefCell::default(),
+            relief: RefCell::new(None),
+            defragmented: Cell::new(false),
+            #[cfg(test)]
+            asked: Cell::new(0),
+        }
+    }
+
+    /// From now on `relief` is asked for room where there is none.
+    pub fn ask_for_room(&self, relief: Rc<dyn Relief>) {
+        *self.relief.borrow_mut() = Some(relief);
+    }
+
+    /// The sizes of the volume.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Where new stripes go.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// The extents of a file that comes to memory; `is_new`: nothing of it is recorded.
+    pub fn file(&self, ino: Ino, is_new: bool) -> Rc<FileExtents> {
+        Rc::new(FileExtents::new(ino, is_new))
+    }
+
+    /// Group `group` of the extents of a file.
+    ///
+    /// # Errors
+    /// When the store fails, or the record is damaged.
+    pub async fn group(
+        &self,
+        file: &Rc<FileExtents>,
+        group: u64,
+    ) -> Result<Rc<ExtentGroup>, Errno> {
+        #[cfg(test)]
+        self.asked.set(self.asked.get() + 1);
+        if let Some(known) = file.known(group) {
+            return Ok(known);
+        }
+        let bytes = match file.is_unstored() {
+            true => None,
+            false => self.transactions.stored(&keys::extents(file.ino(), group)).await?,
+        };
+        self.keep_group(file, group, bytes.as_deref())
+    }
+
+    /// The group whose record was read just now, unless another task has brought it to memory meanwhile.
+    fn keep_group(
+        &self,
+        file: &Rc<FileExtents>,
+        group: u64,
+        bytes: Option<&[u8]>,
+    ) -> Result<Rc<ExtentGroup>, Errno> {
+        if let Some(known) = file.known(group) {
+            return Ok(known);
+        }
+        let list = match bytes {
+            Some(bytes) => parse(file.ino(), group, self.geometry.stripe, bytes)
+                .map_err(|error| self.transactions.damaged(&error))?,
+            None => [Extent::HOLE; PER_GROUP as usize],
+        };
+        let is_beyond = |extent: &Extent| {
+            !extent.is_hole() && self.bricks.get(extent.brick).is_some() && self.is_outside(extent)
+        };
+        if list.iter().any(is_beyond) {
+            let error = RecordError::damaged_extent(file.ino(), group);
+            return Err(self.transactions.damaged(&error));
+        }
+        let kept = file.keep(group, list);
+        self.files.borrow_mut().insert(file.ino(), Rc::downgrade(file));
+        self.kept.set(self.kept.get() + 1);
+        if self.kept.get() >= KEPT_GROUPS {
+            self.release_groups();
+        }
+        Ok(kept)
+    }
+
+    /// Takes groups out of memory that nobody uses.
+    fn release_groups(&self) {
+        let mut left = 0;
+        let changed = self.changed.borrow();
+        self.files.borrow_mut().retain(|_, file| {
+            let Some(file) = file.upgrade() else { return false };
+            // Records that are being committed are still visible to the store's readers, so they may go too.
+            left += file.release(|group| changed.contains_key(&group.key()));
+            true
+        });
+        // However much cannot go, the next look at all of them is a good while off.
+        self.kept.set(left.min(KEPT_GROUPS / 2));
+    }
+
+    /// True when the extent lies beyond the end of its brick, or on one that does not exist.
+    pub fn is_outside(&self, extent: &Extent) -> bool {
+        let end = extent.start.checked_add(extent.blocks.into());
+        let fits = |brick: &Brick| end.is_some_and(|end| end <= brick.space.blocks());
+        !self.bricks.is(extent.brick, fits)
+    }
+
+    /// The extent of one stripe, with its group.
+    ///
+    /// # Errors
+    /// As [`group`](ExtentMap::group).
+    pub async fn get(
+        &self,
+        file: &Rc<FileExtents>,
+        stripe: u64,
+    ) -> Result<(Rc<ExtentGroup>, Extent), Errno> {
+        let group = self.group(file, stripe / PER_GROUP).await?;
+        let extent = group.get(stripe);
+        Ok((group, extent))
+    }
+
+    /// Groups of extents of a file from `first` on, about as many as are looked for at a time, and where to go on;
+    /// `None`: there are no more. All that were found may have become empty meanwhile.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn groups_from(
+        &self,
+        file: &Rc<FileExtents>,
+        first: u64,
+    ) -> Result<(BTreeSet<u64>, Option<u64>), Errno> {
+        let mut groups = BTreeSet::new();
+        let mut bound = u64::MAX;
+        if !file.is_unstored() {
+            let from = keys::extents(file.ino(), first);
+            let to = keys::after(&keys::extents(file.ino(), u64::MAX));
+            let (pairs, next) = self.transactions.scanned(&from, &to, GROUPS_AT_ONCE).await?;
+            groups.extend(pairs.iter().filter_map(|(key, _)| keys::second_of(key)));
+            if pairs.len() <= FEW {
+                for (key, value) in &pairs {
+                    // One that is damaged is told of where it is looked at.
+                    let _ =
+                        keys::second_of(key).map(|group| self.keep_group(file, group, Some(value)));
+                }
+            }
+            if let Some(next) = next {
+                bound = keys::second_of(&next[..next.len() - 1]).unwrap_or(u64::MAX);
+            }
+        }
+        for (group, is_placed) in file.between(first, bound) {
+            // Those that have become empty in memory are still there in the store.
+            if is_placed {
+                groups.insert(group);
+            } else {
+                groups.remove(&group);
+            }
+        }
+        Ok((groups, bound.checked_add(1)))
+    }
+
+    /// The groups of extents, from the first key of `range` on and before its last, that have changed since the last
+    /// transaction was closed.
+    pub fn changed_groups(&self, range: Range<Key>) -> Vec<Rc<ExtentGroup>> {
+        self.changed.borrow().range(range).map(|(_, group)| Rc::clone(group)).collect()
+    }
+
+    /// Records the extent of a stripe in the open transaction. Blocks are not taken or freed here.
+    fn set(&self, group: &Rc<ExtentGroup>, stripe: u64, extent: Extent) -> Replaced {
+        let old = group.get(stripe);
+        group.set(stripe, extent);
+        let mut is_new = false;
+        self.changed.borrow_mut().entry(group.key()).or_insert_with(|| {
+            is_new = true;
+            Rc::clone(group)
+        });
+        if is_new {
+            self.transactions.object_changed(GROUP_BYTES);
+        }
+        self.watches.tell(|watch| watch.extent(group.key().0, stripe, old, extent));
+        Replaced { before: old.blocks.into(), after: extent.blocks.into() }
+    }
+
+    /// Sets which sub-blocks of the stripe's extent are written.
+    pub fn set_written(&self, group: &Rc<ExtentGroup>, stripe: u64, written: u32) -> Replaced {
+        self.set(group, stripe, Extent { written, ..group.get(stripe) })
+    }
+
+    /// Gives a stripe the reserved blocks as its extent, in which sub-blocks `written` hold something. What it had is freed,
+    /// which [`prepare_free`](ExtentMap::prepare_free) has seen.
+    pub fn publish(
+        &self,
+        group: &Rc<ExtentGroup>,
+        stripe: u64,
+        reservation: &Reservation,
+        written: u32,
+    ) -> Replaced {
+        let old = group.get(stripe);
+        reservation.confirm();
+        let replaced = self.set(group, stripe, reservation.extent(written));
+        self.free(old);
+        replaced
+    }
+
+    /// Frees the extent of a stripe, which [`prepare_free`](ExtentMap::prepare_free) has seen.
+    pub fn clear(&self, group: &Rc<ExtentGroup>, stripe: u64) -> Replaced {
+        let old = group.get(stripe);
+        let replaced = self.set(group, stripe, Extent::HOLE);
+        self.free(old);
+        replaced
+    }
+
+    /// Cuts the extent of a stripe to its first `blocks` blocks, fewer than it has and more than 0, of which sub-blocks
+    /// `written` hold something. [`prepare_free`](ExtentMap::prepare_free) has seen it.
+    pub fn shorten(
+        &self,
+        group: &Rc<ExtentGroup>,
+        stripe: u64,
+        blocks: u64,
+        written: u32,
+    ) -> Replaced {
+        let old = group.get(stripe);
+        // Fewer than the extent has.
+        let kept = blocks as u16;
+        let replaced = self.set(group, stripe, Extent { blocks: kept, written, ..old });
+        self.free(Extent { start: old.start + blocks, blocks: old.blocks - kept, ..old });
+        replaced
+    }
+
+    /// Makes the extent of a stripe longer where it is: `wanted` blocks, or else `needed`, both more than it has. `None`:
+    /// what follows it is not free.
+    ///
+    /// # Errors
+    /// When the store fails, or a record is damaged.
+    pub async fn extend(
+        &self,
+        group: &Rc<ExtentGroup>,
+        stripe: u64,
+        wanted: u64,
+        needed: u64,
+    ) -> Result<Option<Replaced>, Errno> {
+        let extent = group.get(stripe);
+        let Some(brick) = self.bricks.get(extent.brick).filter(|brick| brick.is_there()) else {
+            return Ok(None);
+        };
+        let most = wanted.min(brick.space.blocks() - extent.start);
+        self.load(&brick, extent.start, most).await?;
+        let (end, old) = (extent.start + u64::from(extent.blocks), u64::from(extent.blocks));
+        for blocks in [wanted, needed] {
+            if brick.space.extend(end, blocks - old) {
+                brick.space.confirm(end, blocks - old);
+                // At most the blocks of a stripe, which fit.
+                let grown = Extent { blocks: blocks as u16, ..extent };
+                return Ok(Some(self.set(group, stripe, grown)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Brings the free space of blocks of a brick to memory.
+    ///
+    /// # Errors
+    /// When the store fails, or a record is damaged.
+    pub async fn load(&self, brick: &Brick, start: u64, blocks: u64) -> Result<(), Errno> {
+        let loaded = brick.space.load_for(&self.transactions, start, blocks).await;
+        loaded.map_err(|error| self.failed(&error))
+    }
+
+    /// The error that a request gets when free space could not be looked at.
+    pub fn failed(&self, error: &SpaceError) -> Errno {
+        match error {
+            SpaceError::Store(error) => self.transactions.store_failed(error),
+            SpaceError::Record(error) => self.transactions.damaged(error),
+        }
+    }
+
+    /// Brings the free space of an extent into memory, so that it can be freed in one step.
+    ///
+    /// # Errors
+    /// When the store fails, or a record is damaged.
+    pub async fn prepare_free(&self, extent: Extent) -> Result<(), Errno> {
+        if extent.is_hole() {
+            return Ok(());
+        }
+        let Some(brick) = self.bricks.get(extent.brick) else { return Ok(()) };
+        self.load(&brick, extent.start, extent.blocks.into()).await
+    }
+
+    fn free(&self, extent: Extent) {
+        // A brick that was detached takes its blocks along.
+        if let Some(brick) = self.bricks.get(extent.brick).filter(|_| !extent.is_hole()) {
+            self.defragmented.set(false);
+            brick.space.free(extent.start, extent.blocks.into());
+        }
+    }
+
+    /// The bricks that a stripe may go to, the best first: where the file is to be, the proxy, where placement says.
+    fn candidates(&self, wants: Wants) -> Vec<Rc<Brick>> {
+        let placed = self.placement.brick_of(wants.ino, wants.stripe);
+        let mut list: Vec<Rc<Brick>> = Vec::with_capacity(3);
+        for id in [wants.brick, self.record.proxy(), Some(placed)].into_iter().flatten() {
+            if let Some(brick) = self.bricks.get(id).filter(|brick| brick.takes_data())
+                && !list.iter().any(|known| known.id == id)
+            {
+                list.push(brick);
+            }
+        }
+        list
+    }
+
+    /// Reserves a run of `blocks` blocks for a stripe: where the file is to be, else on the proxy, else where placement
+    /// says, else where there is room.
+    ///
+    /// # Errors
+    /// [`Errno::NoSpace`] when there is none on any brick, also not after the commits to come.
+    pub async fn reserve(&self, wants: Wants, blocks: u64) -> Result<Reservation, Errno> {
+        for _ in 0..SPACE_WAITS {
+            if planted("full-too-early") && self.is_an_eighth_full() {
+                return Err(Errno::NoSpace);
+            }
+            for brick in self.candidates(wants) {
+                if let Some(reserved) = self.reserve_on(&brick, blocks).await? {
+                    return Ok(reserved);
+                }
+            }
+            let mut full: Vec<u16> = Vec::new();
+            loop {
+                let fits = |id: u16| !full.contains(&id);
+                let next = self.placement.other(wants.ino, wants.stripe, blocks, fits);
+                let Some(brick) = next.and_then(|id| self.bricks.get(id)) else { break };
+                if let Some(reserved) = self.reserve_on(&brick, blocks).await? {
+                    self.record.note_unbalanced();
+                    return Ok(reserved);
+                }
+                full.push(brick.id);
+            }
+            let settling = self.bricks.any(|brick| brick.space.settling() > 0);
+            if !settling && !self.is_being_freed() && !self.defragment(blocks).await {
+                return Err(Errno::NoSpace);
+            }
+            self.transactions.settle().await?;
+        }
+        Err(Errno::NoSpace)
+    }
+
+    /// The same for `wanted` blocks, or only `needed` ones where there are not so many together.
+    ///
+    /// # Errors
+    /// As [`reserve`](ExtentMap::reserve).
+    pub async fn reserve_about(
+        &self,
+        wants: Wants,
+        wanted: u64,
+        needed: u64,
+    ) -> Result<Reservation, Errno> {
+        match self.reserve(wants, wanted).await {
+            Err(Errno::NoSpace) if wanted > needed => self.reserve(wants, needed).await,
+            other => other,
+        }
+    }
+
+    /// Reserves a run on one brick; `None`: it has no such run.
+    ///
+    /// # Errors
+    /// When the store fails, or a record is damaged.
+    pub async fn reserve_on(
+        &self,
+        brick: &Rc<Brick>,
+        blocks: u64,
+    ) -> Result<Option<Reservation>, Errno> {
+        let whole = blocks == self.geometry.blocks();
+        let start = brick.space.reserve(&self.transactions, blocks, whole).await;
+        let start = start.map_err(|error| self.failed(&error))?;
+        Ok(start.map(|start| Reservation::new(brick, start, blocks)))
+    }
+
+    /// The planted bug takes this for a full volume.
+    fn is_an_eighth_full(&self) -> bool {
+        let bricks = self.bricks.all();
+        let free: u64 = bricks.iter().map(|brick| brick.space.free_now()).sum();
+        let blocks: u64 = bricks.iter().map(|brick| brick.space.blocks()).sum();
+        free < blocks / 8 * 7
+    }
+
+    fn relief(&self) -> Option<Rc<dyn Relief>> {
+        self.relief.borrow().clone()
+    }
+
+    fn is_being_freed(&self) -> bool {
+        self.relief().is_some_and(|relief| relief.is_freeing())
+    }
+
+    /// There is no run of `blocks` blocks any more. False: there are not so many in all either. Else free blocks that
+    /// lie apart are being put together; it is worth to try again.
+    async fn defragment(&self, blocks: u64) -> bool {
+        let enough = self
+            .bricks
+            .any(|brick| brick.is_placed() && brick.is_there() && brick.space.free_now() >= blocks);
+        let Some(relief) = self.relief().filter(|_| enough) else { return false };
+        match relief.work() {
+            Work::None if !self.defragmented.replace(true) => relief.defragment(),
+            Work::Defragment => {}
+            Work::None | Work::Other => return false,
+        }
+        // The job may wait for what the caller holds, so the caller does not wait for its end.
+        self.shard.sleep(DEFRAGMENT_NANOS).await;
+        true
+    }
+
+    /// The search for runs shorter than a stripe begins anew on all bricks.
+    pub fn rewind_short(&self) {
+        self.bricks.all().iter().for_each(|brick| brick.space.rewind_short());
+    }
+
+    /// A block that an extent names was recorded as free; its group of blocks is in memory.
+    pub fn mark_named(&self, brick: &Brick, block: u64) {
+        brick.space.mark_named(block);
+    }
+
+    /// Frees blocks that no extent names; their group is in memory.
+    pub fn free_unnamed(&self, brick: &Brick, start: u64, blocks: u64) {
+        brick.space.free(start, blocks);
+    }
+
+    /// Gives no block of `brick` from `limit` on out any more; those that are in use stay so until they are freed.
+    ///
+    /// # Errors
+    /// When the store fails, or a record is damaged.
+    pub async fn fence_off(&self, brick: &Brick, limit: u64) -> Result<(), SpaceError> {
+        brick.space.fence_off(&self.transactions, limit).await
+    }
+
+    /// All blocks of `brick` are given out again. Nobody may have reserved blocks meanwhile.
+    pub fn lift_fence(&self, brick: &Brick) {
+        brick.space.lift_fence();
+    }
+
+    /// The data area of `brick` ends at the fence from now on; nothing is in use behind it.
+    pub fn cut_off(&self, brick: &Brick) {
+        brick.space.cut_off();
+    }
+}
+
+impl Part for ExtentMap {
+    fn is_dirty(&self) -> bool {
+        self.placement.is_dirty() || self.bricks.any(|brick| brick.space.is_dirty())
+    }
+
+    fn close(&self) -> Vec<Change> {
+        let changed = self.changed.take();
+        let mut records: Vec<Change> = changed.values().map(|group| group.close()).collect();
+        for brick in self.bricks.all() {
+            records.extend(brick.space.close());
+        }
+        records.extend(self.placement.close());
+        records
+    }
+
+    fn committed(&self) {
+        self.bricks.all().iter().for_each(|brick| brick.space.committed());
+    }
+}

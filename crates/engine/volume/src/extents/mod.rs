@@ -1,0 +1,31 @@
+//! Where the bytes of files lie.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `map` | the map: extents are found, reserved, published and freed |
+//! | `placement` | which brick a new stripe goes to |
+//! | `reservation` | blocks that are to become an extent |
+//! | `group` | the extents of one file that are in memory |
+//! | `bricks`, `brick` | the devices: requests, flushes, failures |
+//! | `space` | the free blocks of one brick |
+//!
+//! Invariants: an extent in a durable transaction names blocks that were written and flushed before it; blocks that were
+//! freed are not written to before the transaction that freed them is durable. Nobody outside this folder takes or frees
+//! a block, or changes an extent.
+
+mod brick;
+mod bricks;
+mod group;
+mod map;
+mod placement;
+mod reservation;
+mod space;
+#[cfg(test)]
+mod tests;
+
+pub use brick::{Brick, BrickCounts};
+pub use bricks::{Bricks, NoteLost};
+pub use group::{ExtentGroup, FileExtents};
+pub use map::{ExtentMap, MapOf, Relief, Replaced, Wants, Work};
+pub use reservation::Reservation;
+pub use space::{Differences, Space, SpaceError};

@@ -1,0 +1,106 @@
+//! Where new stripes go: the table of buckets, and the records of the bricks.
+
+use super::brick::Brick;
+use super::bricks::Bricks;
+use braid_format::volume::brick_record::BrickState;
+use braid_format::volume::keys;
+use braid_kv::Change;
+use braid_layout::buckets::{Buckets, BucketsError};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// The share of each brick in new stripes.
+pub struct Placement {
+    bricks: Rc<Bricks>,
+    buckets: RefCell<Buckets>,
+    /// The buckets or the bricks' records have changed: rare, and large.
+    changed: Cell<bool>,
+}
+
+impl Placement {
+    pub(super) fn new(bricks: Rc<Bricks>, buckets: Buckets) -> Placement {
+        Placement { bricks, buckets: RefCell::new(buckets), changed: Cell::new(false) }
+    }
+
+    /// The brick that a stripe belongs on.
+    pub fn brick_of(&self, ino: u64, stripe: u64) -> u16 {
+        self.buckets.borrow().brick_of(ino, stripe)
+    }
+
+    /// Another brick for a stripe, which `fits`, has a part in placement, is there and has room for so many blocks.
+    pub fn other(
+        &self,
+        ino: u64,
+        stripe: u64,
+        blocks: u64,
+        fits: impl Fn(u16) -> bool,
+    ) -> Option<u16> {
+        let has_room = |brick: &Brick| {
+            brick.is_placed() && brick.is_there() && brick.space.free_now() >= blocks
+        };
+        let buckets = self.buckets.borrow();
+        buckets.next_other(ino, stripe, |id| fits(id) && self.bricks.is(id, has_room))
+    }
+
+    /// The buckets of a brick.
+    pub fn share(&self, id: u16) -> usize {
+        self.buckets.borrow().share(id)
+    }
+
+    /// The bricks that have a part in placement, with their weights; as if `changed` had weight `to` (`None`: none).
+    pub fn weights(&self, changed: u16, to: Option<u64>) -> Vec<(u16, u64)> {
+        let bricks = self.bricks.all();
+        let placed = bricks.iter().filter(|brick| brick.is_placed() && brick.id != changed);
+        let mut weights: Vec<(u16, u64)> = placed.map(|brick| (brick.id, brick.weight())).collect();
+        weights.extend(to.map(|weight| (changed, weight)));
+        weights.sort_unstable();
+        weights
+    }
+
+    /// Shares the buckets out anew; gives how many have another brick.
+    ///
+    /// # Errors
+    /// When there is no brick, or a weight cannot be.
+    pub fn assign(&self, weights: &[(u16, u64)]) -> Result<usize, BucketsError> {
+        let moved = self.buckets.borrow_mut().assign(weights)?;
+        self.changed.set(true);
+        Ok(moved)
+    }
+
+    /// Changes what a brick is for, and its part in placement.
+    pub fn change(&self, brick: &Brick, state: BrickState, weight: Option<u64>) {
+        brick.set_state(state);
+        if let Some(weight) = weight {
+            brick.set_weight(weight);
+        }
+        self.changed.set(true);
+    }
+
+    /// A brick has become one of the volume's.
+    pub fn add(&self, brick: Brick) {
+        self.bricks.insert(Rc::new(brick));
+        self.changed.set(true);
+    }
+
+    /// A brick is none of the volume's any more.
+    pub fn remove(&self, id: u16) {
+        self.bricks.remove(id);
+        self.changed.set(true);
+    }
+
+    pub(super) fn is_dirty(&self) -> bool {
+        self.changed.get()
+    }
+
+    /// The records that have changed.
+    pub(super) fn close(&self) -> Vec<Change> {
+        if !self.changed.replace(false) {
+            return Vec::new();
+        }
+        let mut records = vec![(keys::BUCKETS.to_vec(), Some(self.buckets.borrow().to_bytes()))];
+        for brick in self.bricks.all() {
+            records.push((keys::brick(brick.id), Some(brick.record().encode())));
+        }
+        records
+    }
+}

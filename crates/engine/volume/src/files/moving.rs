@@ -1,0 +1,72 @@
+//! A stripe goes to another extent.
+//!
+//! The copy is made before the extent is changed, under the stripe's lock, and the old blocks are free when the change
+//! is durable: until then a crash finds them as they were.
+
+use super::part::Files;
+use crate::extents::{Brick, Reservation};
+use crate::namespace::Inode;
+use braid_filesystem::Errno;
+use braid_format::volume::BLOCK;
+use braid_format::volume::extent::Extent;
+use braid_shard::plant::planted;
+use std::rc::Rc;
+
+/// The outcome of the move of a stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// It was moved: so many bytes of it were copied.
+    Yes(u64),
+    /// It is not where it was thought to be any more, or is gone.
+    NotThere,
+}
+
+impl Files {
+    /// Moves stripe `stripe` from brick `from` to brick `to`. On the same brick a short extent is only moved to a better
+    /// one.
+    ///
+    /// # Errors
+    /// [`Errno::NoSpace`] when there is no room on `to`; [`Errno::Io`] when a brick failed.
+    pub async fn move_stripe(
+        &self,
+        inode: &Rc<Inode>,
+        stripe: u64,
+        from: u16,
+        to: &Rc<Brick>,
+    ) -> Result<Moved, Errno> {
+        let start = stripe * self.geometry.stripe;
+        let range = match planted("move-unlocked") {
+            true => u64::MAX - 1..u64::MAX,
+            false => start..start + self.geometry.stripe,
+        };
+        let _held = inode.locks.exclusive(range).await;
+        let (group, extent) = self.extents.get(&inode.extents, stripe).await?;
+        if extent.is_hole() || extent.brick != from {
+            return Ok(Moved::NotThere);
+        }
+        let blocks = u64::from(extent.blocks);
+        let reserved = self.extents.reserve_on(to, blocks).await?.ok_or(Errno::NoSpace)?;
+        let is_short = blocks < self.geometry.blocks();
+        let is_better = || to.space.is_better(extent.start, reserved.start(), blocks);
+        if to.id == from && is_short && !is_better() {
+            if planted("reservation-leaked") {
+                reserved.leak();
+            }
+            return Ok(Moved::NotThere);
+        }
+        self.copy_to_stay(extent, &reserved).await?;
+        let replaced = self.extents.publish(&group, stripe, &reserved, extent.written);
+        self.inodes.extent_replaced(inode, replaced);
+        let end = blocks * BLOCK;
+        let written = self.geometry.runs(extent, 0, end).filter(|(_, is_written)| *is_written);
+        Ok(Moved::Yes(written.map(|(run, _)| run.end - run.start).sum()))
+    }
+
+    /// Copies what is written of an extent to reserved blocks, so that they can be the extent in the next step.
+    pub(super) async fn copy_to_stay(&self, extent: Extent, to: &Reservation) -> Result<(), Errno> {
+        self.bricks.copy(extent, to.brick(), to.start()).await?;
+        self.extents.prepare_free(extent).await?;
+        // One that failed a flush meanwhile has taken the copy, perhaps, and nobody will make it durable.
+        if to.brick().is_there() { Ok(()) } else { Err(Errno::Io) }
+    }
+}

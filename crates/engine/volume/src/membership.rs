@@ -1,0 +1,299 @@
+//! Bricks come, change and go.
+
+use crate::commit::Commits;
+use crate::error::VolumeError;
+use crate::extents::{Brick, Bricks, ExtentMap, Space};
+use crate::gate::Gate;
+use crate::record::Record;
+use crate::stripes::Geometry;
+use crate::transactions::Transactions;
+use braid_device::Device;
+use braid_format::volume::brick_record::{BrickRecord, BrickState};
+use braid_format::volume::{BLOCK, NO_BRICK, keys};
+use std::cell::RefCell;
+use std::rc::Rc;
+use uuid::Uuid;
+
+/// The bricks of a volume, as they come, change and go.
+pub struct Membership {
+    stripe: u64,
+    transactions: Rc<Transactions>,
+    commits: Rc<Commits>,
+    record: Rc<Record>,
+    bricks: Rc<Bricks>,
+    extents: Rc<ExtentMap>,
+    gate: Rc<Gate>,
+    /// Bricks that were detached, whose superblocks are still there.
+    gone: RefCell<Vec<Uuid>>,
+}
+
+/// The parts that it needs.
+pub struct MembershipOf {
+    /// The sizes of the volume.
+    pub geometry: Geometry,
+    /// Where changes go.
+    pub transactions: Rc<Transactions>,
+    /// Makes them durable.
+    pub commits: Rc<Commits>,
+    /// The volume's record.
+    pub record: Rc<Record>,
+    /// The devices.
+    pub bricks: Rc<Bricks>,
+    /// Free space, and the buckets.
+    pub extents: Rc<ExtentMap>,
+    /// Shut while a brick goes.
+    pub gate: Rc<Gate>,
+}
+
+/// A brick to be added.
+pub struct BrickToAdd {
+    /// Which device it is.
+    pub uuid: Uuid,
+    /// The device.
+    pub device: Rc<dyn Device>,
+    /// First byte of its data area.
+    pub data_offset: u64,
+    /// Its part in placement; not 0.
+    pub weight: u64,
+    /// Blocks of its data area.
+    pub blocks: u64,
+    /// It is to be the proxy: no part in placement, but all new stripes first.
+    pub proxy: bool,
+}
+
+impl Membership {
+    /// Over these parts.
+    pub fn new(of: MembershipOf) -> Membership {
+        Membership {
+            stripe: of.geometry.stripe,
+            transactions: of.transactions,
+            commits: of.commits,
+            record: of.record,
+            bricks: of.bricks,
+            extents: of.extents,
+            gate: of.gate,
+            gone: RefCell::default(),
+        }
+    }
+
+    fn weights(&self, changed: u16, to: Option<u64>) -> Vec<(u16, u64)> {
+        self.extents.placement().weights(changed, to)
+    }
+
+    /// Shares the buckets out anew; what lies wrong now is for balance to move.
+    fn assign(&self, weights: &[(u16, u64)]) -> Result<(), VolumeError> {
+        self.record.buckets_moved(self.extents.placement().assign(weights)?);
+        Ok(())
+    }
+
+    /// Changes what a brick is for, and its part in placement.
+    fn change(&self, brick: &Brick, state: BrickState, weight: Option<u64>) {
+        self.extents.placement().change(brick, state, weight);
+    }
+
+    fn may_add(&self, new: &BrickToAdd) -> Result<(), VolumeError> {
+        let name = &new.device.info().name;
+        if self.bricks.all().iter().any(|brick| brick.uuid == new.uuid) {
+            return Err(VolumeError::Refused(format!("{name} is a brick of this volume already")));
+        }
+        if new.blocks * BLOCK < self.stripe {
+            return Err(VolumeError::Refused(format!(
+                "{name} has no room for a stripe: give a larger device"
+            )));
+        }
+        if new.proxy && self.record.proxy().is_some() {
+            return Err(VolumeError::Refused(
+                "the volume has a proxy: take it off first (proxy --off)".into(),
+            ));
+        }
+        if self.record.next_brick() == NO_BRICK {
+            return Err(VolumeError::Refused(
+                "the volume has had 65,535 bricks: no numbers are left".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Adds a brick and gives its number. New stripes go there at once; what is there already stays until a balance.
+    ///
+    /// # Errors
+    /// When it is a brick of the volume already, has weight 0 or no room, or would be a second proxy.
+    pub async fn add(&self, new: BrickToAdd) -> Result<u16, VolumeError> {
+        let _gate = self.gate.enter().await;
+        let (id, space) = loop {
+            self.may_add(&new)?;
+            let id = self.record.next_brick();
+            let space = Space::load(&self.transactions, id, new.blocks).await?;
+            // Another may have been added meanwhile.
+            if self.record.next_brick() == id {
+                break (id, space);
+            }
+        };
+        let state = if new.proxy { BrickState::Proxy } else { BrickState::Data };
+        let record = BrickRecord { uuid: new.uuid, state, weight: new.weight, blocks: new.blocks };
+        let weights = self.weights(id, (!new.proxy).then_some(new.weight));
+        self.assign(&weights)?;
+        let brick = Brick::new(id, &record, Some(new.device), new.data_offset, space);
+        self.extents.placement().add(brick);
+        self.record.brick_added(id, new.proxy);
+        self.commits.make_record_durable().await?;
+        Ok(id)
+    }
+
+    /// Changes a brick's part in placement. One that was a proxy, and is none any more, becomes a data brick.
+    ///
+    /// # Errors
+    /// When there is no such brick, the weight is 0, or it is being removed or still the proxy.
+    pub async fn set_weight(&self, id: u16, weight: u64) -> Result<(), VolumeError> {
+        let brick = self.bricks.get(id).ok_or(VolumeError::NoSuchBrick(id))?;
+        match brick.state() {
+            BrickState::Data => {}
+            BrickState::Proxy if self.record.proxy() != Some(id) => {}
+            state => {
+                let name = brick.name();
+                return Err(VolumeError::Refused(format!(
+                    "{name} has no weight to be changed: it is {state:?}"
+                )));
+            }
+        }
+        self.assign(&self.weights(id, Some(weight)))?;
+        self.change(&brick, BrickState::Data, Some(weight));
+        Ok(self.commits.make_record_durable().await?)
+    }
+
+    /// Changes a brick's part in placement, in the open transaction.
+    ///
+    /// # Errors
+    /// When the weight cannot be.
+    pub fn set_share(&self, brick: &Brick, weight: u64) -> Result<(), VolumeError> {
+        self.assign(&self.weights(brick.id, Some(weight)))?;
+        self.change(brick, brick.state(), Some(weight));
+        Ok(())
+    }
+
+    /// The data area of a brick has another size, which its record is to say.
+    pub fn note_size(&self, brick: &Brick) {
+        self.change(brick, brick.state(), None);
+    }
+
+    /// Makes a brick the proxy: it takes all new stripes, and has no part in placement any more. `None`: no brick is
+    /// the proxy any more; what lies on the one that was is flushed by a job.
+    ///
+    /// # Errors
+    /// When there is no such brick, it is the last that data can be on, or another is the proxy.
+    pub async fn set_proxy(&self, proxy: Option<u16>) -> Result<(), VolumeError> {
+        if let Some(id) = proxy {
+            let brick = self.bricks.get(id).ok_or(VolumeError::NoSuchBrick(id))?;
+            let other = self.record.proxy().filter(|other| *other != id);
+            if other.is_some() {
+                return Err(VolumeError::Refused(
+                    "the volume has a proxy: take it off first (proxy --off)".into(),
+                ));
+            }
+            if !brick.takes_data() {
+                return Err(VolumeError::Refused(format!("{} takes no data now", brick.name())));
+            }
+            let weights = self.weights(id, None);
+            if weights.is_empty() {
+                return Err(VolumeError::Refused(
+                    "it is the only brick for data: add another before it becomes the proxy".into(),
+                ));
+            }
+            self.assign(&weights)?;
+            self.change(&brick, BrickState::Proxy, None);
+        }
+        self.record.set_proxy(proxy);
+        Ok(self.commits.make_record_durable().await?)
+    }
+
+    /// Takes a brick out of placement before its stripes are moved away; refused when they would not fit elsewhere.
+    pub fn begin_removal(&self, id: u16) -> Result<(), VolumeError> {
+        let brick = self.bricks.get(id).ok_or(VolumeError::NoSuchBrick(id))?;
+        let weights = self.weights(id, None);
+        if weights.is_empty() {
+            let name = brick.name();
+            return Err(VolumeError::Refused(format!(
+                "{name} is the last brick for data: add another first"
+            )));
+        }
+        if !brick.is_there() && brick.space.used() > 0 {
+            let (name, lost) = (brick.name(), brick.space.used() * BLOCK);
+            return Err(VolumeError::Refused(format!(
+                "{name} is missing, and {lost} bytes of files are on it: see which with braid volume check, remove \
+                 those files, then remove the brick"
+            )));
+        }
+        let bricks = self.bricks.all();
+        let others =
+            bricks.iter().filter(|other| other.id != id && other.is_placed() && other.is_there());
+        let room: u64 = others.map(|other| other.space.blocks() - other.space.used()).sum();
+        let needed = brick.space.used();
+        if needed > room {
+            return Err(VolumeError::Refused(format!(
+                "{} bytes on {} do not fit on the other bricks, which have {} free: add a brick or remove files first",
+                needed * BLOCK,
+                brick.name(),
+                room * BLOCK
+            )));
+        }
+        // Stripes on other bricks stay where they are: only those of this brick move, and all of them.
+        self.extents.placement().assign(&weights)?;
+        self.change(&brick, BrickState::Removing, None);
+        self.record.no_proxy(id);
+        Ok(())
+    }
+
+    /// The brick stays after all.
+    pub fn cancel_removal(&self, id: u16) {
+        let Some(brick) = self.bricks.get(id).filter(|brick| brick.state() == BrickState::Removing)
+        else {
+            return;
+        };
+        if self.assign(&self.weights(id, Some(brick.weight().max(1)))).is_ok() {
+            self.change(&brick, BrickState::Data, None);
+        }
+    }
+
+    /// An empty brick is detached: nothing of the volume names it any more. False: what was on its way there when the
+    /// removal began has arrived, and has to leave, too.
+    pub async fn detach(&self, id: u16) -> Result<bool, VolumeError> {
+        let Some(brick) = self.bricks.get(id) else { return Ok(true) };
+        // Whoever has reserved blocks there has put something in them, or given them back, when nobody is inside.
+        let _shut = self.gate.shut().await;
+        if brick.space.used() > 0 {
+            return Ok(false);
+        }
+        // Make the last frees there durable, so that a crash brings nothing back to these blocks.
+        self.commits.make_record_durable().await?;
+        for key in self.space_keys(id).await? {
+            self.transactions.set(key, None);
+        }
+        self.extents.placement().remove(id);
+        self.transactions.set(keys::brick(id), None);
+        self.gone.borrow_mut().push(brick.uuid);
+        self.commits.make_record_durable().await?;
+        Ok(true)
+    }
+
+    async fn space_keys(&self, id: u16) -> Result<Vec<Vec<u8>>, VolumeError> {
+        let mut found = Vec::new();
+        for (first, last) in [
+            (keys::blocks(id, 0), keys::blocks(id, u32::MAX)),
+            (keys::usage(id, 0), keys::usage(id, u32::MAX)),
+        ] {
+            let mut from = Some(first);
+            while let Some(start) = from.take() {
+                let (pairs, next) =
+                    self.transactions.scan(&start, &keys::after(&last), 4096).await?;
+                found.extend(pairs.into_iter().map(|(key, _)| key));
+                from = next;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Bricks that were detached since this was asked last: their superblocks are to be erased.
+    pub fn take_gone(&self) -> Vec<Uuid> {
+        std::mem::take(&mut *self.gone.borrow_mut())
+    }
+}

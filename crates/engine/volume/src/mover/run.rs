@@ -1,0 +1,297 @@
+//! A walk over all recorded extents, and the moves under way.
+//!
+//! The walk goes over the records of extents in the order of their keys. Each stripe that is to be elsewhere becomes a
+//! task; so many run at a time that every brick that is concerned has something to do. The cursor in the job's record
+//! is the oldest group that has a move under way.
+
+use super::part::Mover;
+use super::running::{Running, Stop};
+use crate::files::Moved;
+use crate::namespace::Inode;
+use crate::pace::STEP_NANOS;
+use braid_filesystem::{Errno, Ino};
+use braid_format::volume::extent::{Extent, PER_GROUP};
+use braid_format::volume::job::{JobKind, JobRecord};
+use braid_format::volume::space::GROUP_BLOCKS;
+use braid_format::volume::{BLOCK, keys};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// Records of extents that are looked at together.
+const AT_ONCE: usize = 64;
+/// Bytes moved after which the cursor is recorded.
+const RECORD_EVERY: u64 = 64 << 20;
+/// Walks over everything before a removal gives up on what does not move.
+pub(super) const WALKS_MAX: u32 = 8;
+/// The number of times that a move waits for a commit to make room.
+const ROOM_WAITS: u32 = 32;
+
+/// A stripe to be moved.
+#[derive(Clone)]
+pub(super) struct Move {
+    inode: Rc<Inode>,
+    stripe: u64,
+    from: u16,
+    to: u16,
+    bytes: u64,
+}
+
+impl Mover {
+    /// Bytes that `job` would move now, in all.
+    pub(super) async fn bytes_to_move(&self, job: &JobRecord) -> Result<u64, Errno> {
+        let mut total = 0;
+        let mut cursor = Some(first_key(job, (0, 0)));
+        while let Some(from) = cursor.take() {
+            let (groups, next) = self.some_groups(job, &from).await?;
+            for (ino, group) in groups {
+                let moves = self.moves_of(job, ino, group).await?;
+                total += moves.iter().map(|one| one.bytes).sum::<u64>();
+            }
+            cursor = next;
+        }
+        Ok(total)
+    }
+
+    /// Runs `job` from its cursor to its end.
+    pub(super) async fn run_job(self: &Rc<Self>, running: &Rc<Running>) -> Result<(), Stop> {
+        let mut walks = 0;
+        loop {
+            let moved = running.done.get();
+            self.walk(running).await?;
+            walks += 1;
+            let job = running.record.get();
+            let brick = job.brick.and_then(|id| self.bricks.get(id));
+            let Some(brick) = brick.filter(|_| job.kind == JobKind::Remove) else { break };
+            if brick.space.used() == 0 {
+                break;
+            }
+            if walks == WALKS_MAX || running.done.get() == moved {
+                let left = brick.space.used() * BLOCK;
+                let errors = running.errors.get();
+                return Err(Stop::Failed(format!(
+                    "{left} bytes are still on brick {}: {errors} stripes could not be read or found no room; see: \
+                     braid volume check",
+                    brick.id
+                )));
+            }
+            running.set_cursor((0, 0));
+        }
+        match running.errors.get() {
+            0 => Ok(()),
+            errors => Err(Stop::Failed(format!(
+                "{errors} stripes could not be moved: a brick failed or is full; see: braid volume status"
+            ))),
+        }
+    }
+
+    /// One walk over all extents from the cursor on.
+    async fn walk(self: &Rc<Self>, running: &Rc<Running>) -> Result<(), Stop> {
+        let mut recorded = running.done.get();
+        let job = running.record.get();
+        let mut short = Vec::new();
+        let mut cursor = Some(first_key(&job, job.cursor));
+        while let Some(from) = cursor.take() {
+            let (groups, next) = self.some_groups(&job, &from).await.map_err(Stop::errno)?;
+            for (ino, group) in groups {
+                let moves = self.moves_of(&job, ino, group).await.map_err(Stop::errno)?;
+                running.walked.set((ino, group));
+                if job.kind == JobKind::Defrag {
+                    short.extend(self.short_extents(ino, group).await.map_err(Stop::errno)?);
+                }
+                for one in moves {
+                    self.start_move(running, one).await?;
+                }
+                if running.done.get() >= recorded + RECORD_EVERY {
+                    recorded = running.done.get();
+                    self.record_job(running);
+                }
+            }
+            cursor = next;
+        }
+        self.gather(running, short).await?;
+        running.idle().await;
+        running.check()
+    }
+
+    /// The extents of a group that are shorter than a stripe: brick, start, file and stripe.
+    async fn short_extents(
+        &self,
+        ino: Ino,
+        group: u64,
+    ) -> Result<Vec<(u16, u64, Ino, u64)>, Errno> {
+        let inode = match self.inodes.get(ino).await {
+            Err(Errno::Stale) => return Ok(Vec::new()),
+            other => other?,
+        };
+        let placed = self.extents.group(&inode.extents, group).await?.placed();
+        let short = placed.into_iter().filter(|(_, extent)| {
+            u64::from(extent.blocks) < self.geometry.blocks()
+                && self.bricks.get(extent.brick).is_some_and(|brick| brick.is_there())
+        });
+        Ok(short.map(|(stripe, extent)| (extent.brick, extent.start, ino, stripe)).collect())
+    }
+
+    /// Puts short extents together, those that lie worst first, so that whole stripes find room between them.
+    async fn gather(
+        self: &Rc<Self>,
+        running: &Rc<Running>,
+        mut short: Vec<(u16, u64, Ino, u64)>,
+    ) -> Result<(), Stop> {
+        self.extents.rewind_short();
+        short.sort_by_key(|(brick, start, ..)| {
+            (*brick, start / GROUP_BLOCKS, Reverse(start % GROUP_BLOCKS))
+        });
+        for (brick, start, ino, stripe) in short {
+            let inode = match self.inodes.get(ino).await {
+                Err(Errno::Stale) => continue,
+                other => other.map_err(Stop::errno)?,
+            };
+            let (_, extent) =
+                self.extents.get(&inode.extents, stripe).await.map_err(Stop::errno)?;
+            if (extent.brick, extent.start) == (brick, start) && !extent.is_hole() {
+                self.start_move(running, self.a_move(&inode, stripe, extent, brick)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Groups of extents from `from` on, and where to go on.
+    pub(super) async fn some_groups(
+        &self,
+        job: &JobRecord,
+        from: &[u8],
+    ) -> Result<(Vec<(Ino, u64)>, Option<Vec<u8>>), Errno> {
+        let end = match job.kind {
+            JobKind::Migrate if job.ino != 0 => keys::after(&keys::extents(job.ino, u64::MAX)),
+            _ => keys::after(b"P"),
+        };
+        let (pairs, next) = self.transactions.scanned(from, &end, AT_ONCE).await?;
+        let groups = pairs
+            .iter()
+            .filter_map(|(key, _)| Some((keys::ino_of(key)?, keys::second_of(key)?)))
+            .collect();
+        Ok((groups, next))
+    }
+
+    /// The moves that one group needs.
+    async fn moves_of(&self, job: &JobRecord, ino: Ino, group: u64) -> Result<Vec<Move>, Errno> {
+        let inode = match self.inodes.get(ino).await {
+            // It was removed meanwhile.
+            Err(Errno::Stale) => return Ok(Vec::new()),
+            other => other?,
+        };
+        let extents = self.extents.group(&inode.extents, group).await?;
+        let mut placed = extents.placed();
+        if job.kind == JobKind::Defrag {
+            placed.retain(|(_, extent)| u64::from(extent.blocks) == self.geometry.blocks());
+            return Ok(self.scattered(&inode, &placed));
+        }
+        let moves = placed.into_iter().filter_map(|(stripe, extent)| {
+            let to = self.wanted(job, &inode, stripe, extent)?;
+            Some(self.a_move(&inode, stripe, extent, to))
+        });
+        Ok(moves.collect())
+    }
+
+    pub(super) fn a_move(&self, inode: &Rc<Inode>, stripe: u64, extent: Extent, to: u16) -> Move {
+        let end = u64::from(extent.blocks) * BLOCK;
+        let written = self.geometry.runs(extent, 0, end).filter(|(_, is_written)| *is_written);
+        let bytes = written.map(|(run, _)| run.end - run.start).sum();
+        Move { inode: Rc::clone(inode), stripe, from: extent.brick, to, bytes }
+    }
+
+    /// The stripes of a group that lie on a brick in so many parts that they are worth putting together.
+    fn scattered(&self, inode: &Rc<Inode>, placed: &[(u64, Extent)]) -> Vec<Move> {
+        let bricks: BTreeSet<u16> = placed.iter().map(|(_, extent)| extent.brick).collect();
+        let mut moves = Vec::new();
+        for brick in bricks {
+            let here: Vec<&(u64, Extent)> =
+                placed.iter().filter(|(_, extent)| extent.brick == brick).collect();
+            let parts = here.windows(2).filter(|pair| {
+                let (before, after) = (pair[0].1, pair[1].1);
+                before.start + u64::from(before.blocks) != after.start
+            });
+            if parts.count() * 4 >= here.len().max(2)
+                && self.bricks.get(brick).is_some_and(|brick| brick.is_there())
+            {
+                moves.extend(
+                    here.iter().map(|(stripe, extent)| self.a_move(inode, *stripe, *extent, brick)),
+                );
+            }
+        }
+        // In the order of the file, so that they are put down in it.
+        moves.sort_by_key(|one| (one.from, one.stripe));
+        moves
+    }
+
+    /// Waits until a further move may be under way, and starts it.
+    async fn start_move(self: &Rc<Self>, running: &Rc<Running>, one: Move) -> Result<(), Stop> {
+        loop {
+            running.check()?;
+            let now = self.shard.now();
+            let window = self.pace.window(now, self.geometry.stripe, || self.bricks.has_heads());
+            if running.under_way() >= window {
+                running.wait_change().await;
+                continue;
+            }
+            match self.pace.wait(now, one.bytes) {
+                0 => break,
+                wait => self.shard.sleep(wait.min(STEP_NANOS)).await,
+            }
+        }
+        let group = (one.inode.ino(), one.stripe / PER_GROUP);
+        running.begin(group);
+        let (own, state) = (Rc::clone(self), Rc::clone(running));
+        self.shard.spawn(async move {
+            match own.carry_out(&state.record.get(), &one).await {
+                Ok(Moved::Yes(bytes)) => state.done.set(state.done.get() + bytes),
+                Ok(Moved::NotThere) => {}
+                Err(error) => {
+                    tracing::warn!(
+                        ino = one.inode.ino(),
+                        stripe = one.stripe,
+                        "moving a stripe: {error}"
+                    );
+                    state.errors.set(state.errors.get() + 1);
+                }
+            }
+            state.end(group);
+        });
+        Ok(())
+    }
+
+    pub(super) async fn carry_out(&self, job: &JobRecord, one: &Move) -> Result<Moved, Errno> {
+        let mut to = self.bricks.get(one.to).ok_or(Errno::NoSpace)?;
+        for _ in 0..ROOM_WAITS {
+            let _gate = self.gate.enter().await;
+            match self.files.move_stripe(&one.inode, one.stripe, one.from, &to).await {
+                Err(Errno::NoSpace) => {}
+                other => return other,
+            }
+            drop(_gate);
+            if job.kind == JobKind::Defrag {
+                // An extent that finds no better one is well where it is.
+                return Ok(Moved::NotThere);
+            }
+            if to.space.settling() > 0 {
+                self.transactions.settle().await?;
+                continue;
+            }
+            // A file goes where it was told to, or stays; what must leave goes where there is room.
+            if job.kind != JobKind::Remove {
+                return Err(Errno::NoSpace);
+            }
+            let other = self.instead(job, &one.inode, one.stripe);
+            self.record.note_unbalanced();
+            to = other.and_then(|id| self.bricks.get(id)).ok_or(Errno::NoSpace)?;
+        }
+        Err(Errno::NoSpace)
+    }
+}
+
+/// The key of the first group that a walk has to look at.
+fn first_key(job: &JobRecord, cursor: (Ino, u64)) -> Vec<u8> {
+    let (ino, group) = if job.kind == JobKind::Migrate { cursor.max((job.ino, 0)) } else { cursor };
+    keys::extents(ino, group)
+}

@@ -1,0 +1,38 @@
+//! Names and files: directories, links, attributes, who has a file open.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `tree` | the names of a volume, as a part of it |
+//! | `entries` | entries of one directory: found, added, taken away |
+//! | `make` | new files and links |
+//! | `remove` | names that go |
+//! | `rename` | names that change |
+//! | `read_dir` | directories read in order |
+//! | `attributes` | attributes that are set |
+//! | `xattrs` | extended attributes |
+//! | `rules` | names that are refused, and the room that one takes |
+//! | `known_names` | names that are known without asking the store |
+//! | `inodes`, `inode` | the files in memory, and one of them |
+//! | `orphans` | files that wait to be removed, or to lose what is beyond their ends |
+
+mod attributes;
+mod entries;
+mod inode;
+mod inodes;
+mod known_names;
+mod make;
+mod orphans;
+mod read_dir;
+mod remove;
+mod rename;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod xattrs;
+
+pub use inode::{Inode, nibble_of, stamp};
+pub use inodes::{Clock, Inodes};
+pub use orphans::Orphans;
+pub use rules::clear_setid_bits;
+pub use tree::{Namespace, next_cookie_after};

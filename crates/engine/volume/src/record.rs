@@ -1,0 +1,123 @@
+//! The volume's own record: the numbers that are given once, the proxy, and whether all stripes are where they belong.
+
+use crate::transactions::Part;
+use braid_filesystem::{Errno, Ino};
+use braid_format::volume::keys;
+use braid_format::volume::volume_record::VolumeRecord;
+use braid_kv::Change;
+use std::cell::{Cell, RefCell};
+use uuid::Uuid;
+
+/// The record of a volume.
+pub struct Record {
+    record: RefCell<VolumeRecord>,
+    changed: Cell<bool>,
+}
+
+impl Record {
+    /// As recorded.
+    pub fn new(record: VolumeRecord) -> Record {
+        Record { record: RefCell::new(record), changed: Cell::new(false) }
+    }
+
+    fn edit<T>(&self, change: impl FnOnce(&mut VolumeRecord) -> T) -> T {
+        self.changed.set(true);
+        change(&mut self.record.borrow_mut())
+    }
+
+    /// Which volume it is.
+    pub fn uuid(&self) -> Uuid {
+        self.record.borrow().uuid
+    }
+
+    /// The number of the next new file.
+    pub fn next_ino(&self) -> Ino {
+        self.record.borrow().next_ino
+    }
+
+    /// A number for a new file.
+    ///
+    /// # Errors
+    /// [`Errno::NoSpace`] when there are none left, which only damage brings about.
+    pub fn new_ino(&self) -> Result<Ino, Errno> {
+        self.edit(|record| {
+            let ino = record.next_ino;
+            record.next_ino = ino.checked_add(1).ok_or(Errno::NoSpace)?;
+            Ok(ino)
+        })
+    }
+
+    /// New files get no number below `limit` from now on.
+    pub fn skip_inos(&self, limit: Ino) {
+        self.edit(|record| record.next_ino = record.next_ino.max(limit));
+    }
+
+    /// The number of the next new brick.
+    pub fn next_brick(&self) -> u16 {
+        self.record.borrow().next_brick
+    }
+
+    /// The brick of number `id` is new; it is the proxy if `proxy` says so.
+    pub fn brick_added(&self, id: u16, proxy: bool) {
+        self.edit(|record| {
+            record.next_brick = id + 1;
+            if proxy {
+                record.proxy = Some(id);
+            }
+        });
+    }
+
+    /// The brick that takes all new stripes first.
+    pub fn proxy(&self) -> Option<u16> {
+        self.record.borrow().proxy
+    }
+
+    /// Changes which brick takes all new stripes first.
+    pub fn set_proxy(&self, proxy: Option<u16>) {
+        self.edit(|record| record.proxy = proxy);
+    }
+
+    /// Brick `id` is not the proxy, or is not any more.
+    pub fn no_proxy(&self, id: u16) {
+        self.edit(|record| {
+            if record.proxy == Some(id) {
+                record.proxy = None;
+            }
+        });
+    }
+
+    /// Stripes lie elsewhere than placement says, or may.
+    pub fn is_unbalanced(&self) -> bool {
+        self.record.borrow().unbalanced
+    }
+
+    /// A stripe is elsewhere than placement says.
+    pub fn note_unbalanced(&self) {
+        if !self.is_unbalanced() {
+            self.edit(|record| record.unbalanced = true);
+        }
+    }
+
+    /// Buckets have another brick, `moved` of them.
+    pub fn buckets_moved(&self, moved: usize) {
+        self.edit(|record| record.unbalanced |= moved > 0);
+    }
+
+    /// All stripes are where placement says.
+    pub fn set_balanced(&self) {
+        self.edit(|record| record.unbalanced = false);
+    }
+}
+
+impl Part for Record {
+    fn is_dirty(&self) -> bool {
+        self.changed.get()
+    }
+
+    fn close(&self) -> Vec<Change> {
+        match self.changed.replace(false) {
+            true => vec![(keys::VOLUME.to_vec(), Some(self.record.borrow().encode()))],
+            false => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The parts of a volume without the volume: made from the lowest up, over bricks in memory and a model of the store.
+
+use crate::commit::Commits;
+use crate::extents::{Brick, Bricks, ExtentMap, MapOf, Space};
+use crate::files::{Files, FilesOf};
+use crate::gate::Gate;
+use crate::namespace::{Inodes, Namespace, Orphans};
+use crate::pace::Pace;
+use crate::record::Record;
+use crate::stripes::Geometry;
+use crate::transactions::{Part, Transactions};
+use crate::watch::Watches;
+use crate::{NewBrick, first_records, noted_nowhere};
+use braid_device::Device;
+use braid_device::ram::Ram;
+use braid_filesystem::{Caller, Ino, Kind, NewNode, ROOT, Time};
+use braid_format::volume::BLOCK;
+use braid_format::volume::brick_record::{BrickRecord, BrickState};
+use braid_format::volume::keys;
+use braid_format::volume::volume_record::VolumeRecord;
+use braid_kv::Store;
+use braid_kv::model::ModelStore;
+use braid_layout::buckets::Buckets;
+use braid_shard::Shard;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use uuid::Uuid;
+
+/// Bytes of a stripe.
+pub const STRIPE: u64 = 128 << 10;
+/// The user who makes everything.
+pub const ME: Caller = Caller { uid: 7, gid: 8 };
+
+/// The parts, as far up as the bytes of files.
+pub struct Rig {
+    pub shard: Shard,
+    pub geometry: Geometry,
+    pub store: ModelStore,
+    pub transactions: Rc<Transactions>,
+    pub record: Rc<Record>,
+    pub watches: Rc<Watches>,
+    pub bricks: Rc<Bricks>,
+    pub extents: Rc<ExtentMap>,
+    pub inodes: Rc<Inodes>,
+    pub commits: Rc<Commits>,
+    pub orphans: Rc<Orphans>,
+    pub namespace: Rc<Namespace>,
+    pub files: Rc<Files>,
+    pub gate: Rc<Gate>,
+    pub pace: Rc<Pace>,
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.shard.abandon();
+    }
+}
+
+impl Rig {
+    /// Over new bricks of so many MiB each.
+    pub fn new(sizes: &[u64]) -> Rig {
+        let shard = Shard::with_ring(0).unwrap();
+        let store = ModelStore::new(&shard);
+        let new = sizes.iter().zip(1..).map(|(size, id)| NewBrick {
+            uuid: Uuid::from_u128(id),
+            weight: *size,
+            blocks: (size << 20) / BLOCK,
+        });
+        let new: Vec<NewBrick> = new.collect();
+        let records = first_records(Uuid::from_u128(99), STRIPE, &new, ME, Time::default());
+        shard.block_on(store.commit(records.unwrap())).unwrap();
+        let devices = sizes.iter().map(|size| Ram::new("ram", size << 20).device());
+        let devices: Vec<Rc<dyn Device>> = devices.map(|device| device as Rc<dyn Device>).collect();
+        Rig::over(shard, store, &new, devices)
+    }
+
+    /// Over these devices, with what the store holds.
+    pub fn over(
+        shard: Shard,
+        store: ModelStore,
+        new: &[NewBrick],
+        devices: Vec<Rc<dyn Device>>,
+    ) -> Rig {
+        let geometry = Geometry::new(STRIPE);
+        let transactions =
+            Transactions::new(&shard, Rc::new(store.clone()), Uuid::from_u128(99), false);
+        let get = |key: &'static [u8]| shard.block_on(store.get(key)).unwrap().unwrap();
+        let record = Rc::new(Record::new(VolumeRecord::parse(&get(keys::VOLUME)).unwrap()));
+        let buckets = Buckets::from_bytes(&get(keys::BUCKETS)).unwrap();
+        let mut table = BTreeMap::new();
+        for ((id, new), device) in (0u16..).zip(new).zip(devices) {
+            let own = Rc::clone(&transactions);
+            let blocks = new.blocks;
+            let space = shard.block_on(async move { Space::load(&own, id, blocks).await });
+            let (uuid, weight, state) = (new.uuid, new.weight, BrickState::Data);
+            let record = BrickRecord { uuid, state, weight, blocks };
+            table.insert(id, Rc::new(Brick::new(id, &record, Some(device), 0, space.unwrap())));
+        }
+        let bricks = Rc::new(Bricks::new(&shard, geometry, table, noted_nowhere()));
+        let watches = Rc::new(Watches::default());
+        let extents = Rc::new(ExtentMap::new(MapOf {
+            shard: shard.clone(),
+            geometry,
+            transactions: Rc::clone(&transactions),
+            record: Rc::clone(&record),
+            watches: Rc::clone(&watches),
+            bricks: Rc::clone(&bricks),
+            buckets,
+        }));
+        let clock = Rc::new(|| Time { seconds: 5, nanos: 6 });
+        let inodes =
+            Rc::new(Inodes::new(&shard, Rc::clone(&transactions), Rc::clone(&extents), clock));
+        let parts: Vec<Rc<dyn Part>> =
+            vec![Rc::clone(&inodes) as _, Rc::clone(&extents) as _, Rc::clone(&record) as _];
+        let commits = Rc::new(Commits::new(Rc::clone(&transactions), Rc::clone(&bricks), parts));
+        let own = Rc::clone(&commits);
+        shard.spawn(async move { while own.next().await {} });
+        let orphans = Rc::new(Orphans::new(Rc::clone(&transactions)));
+        let namespace = Rc::new(Namespace::new(
+            &shard,
+            geometry,
+            Rc::clone(&transactions),
+            Rc::clone(&record),
+            Rc::clone(&watches),
+            Rc::clone(&inodes),
+            Rc::clone(&orphans),
+        ));
+        let gate = Gate::new(&shard);
+        let files = Rc::new(Files::new(FilesOf {
+            shard: shard.clone(),
+            geometry,
+            transactions: Rc::clone(&transactions),
+            bricks: Rc::clone(&bricks),
+            extents: Rc::clone(&extents),
+            inodes: Rc::clone(&inodes),
+            orphans: Rc::clone(&orphans),
+            namespace: Rc::clone(&namespace),
+            gate: Rc::clone(&gate),
+        }));
+        let pace = Rc::new(Pace::default());
+        Rig {
+            shard,
+            geometry,
+            store,
+            transactions,
+            record,
+            watches,
+            bricks,
+            extents,
+            inodes,
+            commits,
+            orphans,
+            namespace,
+            files,
+            gate,
+            pace,
+        }
+    }
+
+    /// A new file in the root.
+    pub async fn file(&self, name: &[u8]) -> Ino {
+        let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: b"" };
+        self.namespace.make_node(ME, ROOT, name, node).await.unwrap().attr.ino
+    }
+
+    /// Writes bytes to a file.
+    pub async fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) {
+        let buf = self.shard.pool().copy_of(bytes).freeze();
+        self.files.write_file(ino, offset, buf, false).await.unwrap();
+    }
+
+    /// Reads bytes of a file.
+    pub async fn read(&self, ino: Ino, offset: u64, len: usize) -> Vec<u8> {
+        self.files.read_file(ino, offset, len, None).await.unwrap().to_vec()
+    }
+}
