@@ -47,12 +47,6 @@ pub enum RequestViolation {
     /// A payload too long to skip.
     #[error("NBD client announced a payload of {0} bytes: closing its connection")]
     PayloadTooLong(u64),
-    /// A write with an extended header that does not say that a payload follows it: what comes next may be one or not.
-    #[error(
-        "NBD client sent a write without NBD_CMD_FLAG_PAYLOAD_LEN, so that its payload could be taken for requests: closing its \
-         connection"
-    )]
-    NoPayload,
 }
 
 /// The header of a request.
@@ -197,9 +191,7 @@ impl RequestDecoder {
             return Ok(RequestEvent::Disconnect);
         }
         let flagged = extended && flags & CMD_FLAG_PAYLOAD_LEN != 0;
-        if extended && kind == CMD_WRITE && !flagged {
-            return Err(RequestViolation::NoPayload);
-        }
+        // QEMU (10.0) writes without the flag that says so: a write has a payload in any case.
         let payload = flagged || kind == CMD_WRITE;
         if payload && length > SKIPPED_BYTES_MAX.into() {
             return Err(RequestViolation::PayloadTooLong(length));
