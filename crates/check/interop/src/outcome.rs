@@ -1,7 +1,9 @@
-//! The end of a guest: the result of its script, or why there is none.
+//! What guests of either kind have in common: the files that their kernels start with, and their ends: the result of a script, or
+//! why there is none.
 
+use std::io::Write;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The time between two looks at a guest that runs.
@@ -49,6 +51,39 @@ pub enum GuestError {
     /// The guest ended or was stopped before its script did.
     #[error("the guest did not finish its script within {0:?}; its console said:\n{1}")]
     Unfinished(Duration, String),
+}
+
+/// The error of starting a program that one of these packages has.
+pub(crate) fn found(
+    program: &'static str,
+    packages: &'static str,
+    error: std::io::Error,
+) -> GuestError {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => GuestError::NotInstalled { program, packages },
+        _ => error.into(),
+    }
+}
+
+/// Makes the archive that a kernel starts with, of these files in `folder`: a name on each line.
+///
+/// # Errors
+/// When cpio cannot be run, or fails.
+pub(crate) fn archive(folder: &Path, names: &str, to: &Path) -> Result<(), GuestError> {
+    let mut command = Command::new("cpio");
+    command
+        .args(["--create", "--quiet", "--format=newc"])
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(std::fs::File::create(to)?);
+    let mut cpio = command.spawn().map_err(|error| found("cpio", "cpio", error))?;
+    if let Some(mut stdin) = cpio.stdin.take() {
+        stdin.write_all(names.as_bytes())?;
+    }
+    match cpio.wait()? {
+        status if status.success() => Ok(()),
+        status => Err(GuestError::Program { program: "cpio", said: status.to_string() }),
+    }
 }
 
 /// Waits for the end of a guest, and stops it after `limit` or when it is no longer `wanted`. In `folder` it leaves the

@@ -56,6 +56,80 @@ pub fn run_with_disks(
     run_guest(script, shared, memory_mib, (limit, || true), &arguments)
 }
 
+/// Boots a guest from the disk at this socket: the file system there is its root, read and written, and `script` is run by the bash
+/// that it has, after [`ROOT_INIT`] there, as /sbin/init, has mounted the rest. The disk is /dev/vda.
+///
+/// # Errors
+/// See [`GuestError`]; a script that fails is not an error but a status.
+pub fn run_from_disk(
+    script: &str,
+    shared: &Path,
+    memory_mib: u32,
+    limit: Duration,
+    disk: &Path,
+) -> Result<Output, GuestError> {
+    let (work, mut command) = prepare(script, memory_mib)?;
+    let root = work.path();
+    let driver = find_module("virtio_blk.ko")?;
+    let files = root.join("initial");
+    std::fs::create_dir_all(files.join("bin"))?;
+    std::fs::copy("/usr/bin/busybox", files.join("bin/busybox"))?;
+    std::fs::copy(driver, files.join("driver.ko"))?;
+    std::fs::write(files.join("init"), INITIAL_INIT)?;
+    make_executable(&files.join("init"))?;
+    let archive = root.join("initrd");
+    outcome::archive(&files, "bin\nbin/busybox\ndriver.ko\ninit\n", &archive)?;
+    command
+        .arg(format!("virtio_uml.device={}:2", disk.display()))
+        .arg(format!("initrd={}", archive.display()))
+        .arg("rdinit=/init")
+        // Variables of the first program's.
+        .arg(format!("RIG={}", root.display()))
+        .arg(format!("SHARED={}", shared.display()));
+    finish(command, root, (limit, || true))
+}
+
+/// Of the initial file system: it has the driver of the disk, and goes on with what is there.
+const INITIAL_INIT: &str = r#"#!/bin/busybox sh
+b=/bin/busybox
+$b mkdir -p /dev /root
+$b mount -t devtmpfs dev /dev
+$b insmod /driver.ko
+for wait in $($b seq 200); do [ -b /dev/vda ] && break; $b sleep 0.05; done
+$b mount -t ext4 /dev/vda /root || $b poweroff -f
+$b umount /dev
+exec $b switch_root /root /sbin/init
+"#;
+
+/// /sbin/init of a root file system for [`run_from_disk`], which must have bash and busybox, both under /bin.
+pub const ROOT_INIT: &str = r#"#!/bin/bash
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
+b=/bin/busybox
+$b mount -t proc proc /proc; $b mount -t sysfs sys /sys; $b mount -t devtmpfs dev /dev
+$b mount -t tmpfs tmpfs /run; $b mount -t tmpfs tmpfs /tmp
+$b mkdir -p /run/rig /run/shared
+$b mount -t hostfs -o $RIG none /run/rig; $b mount -t hostfs -o $SHARED none /run/shared
+cd /tmp; bash /run/rig/script > /run/rig/output 2>&1; status=$?
+$b sync; $b mount -o remount,ro / || status=99
+echo $status > /run/rig/status
+$b poweroff -f
+"#;
+
+fn find_module(name: &str) -> Result<std::path::PathBuf, GuestError> {
+    let mut folders = vec![Path::new("/usr/lib/uml/modules").to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).map_err(not_there)? {
+            let entry = entry?;
+            match entry.file_type()?.is_dir() {
+                true => folders.push(entry.path()),
+                false if entry.file_name() == name => return Ok(entry.path()),
+                false => {}
+            }
+        }
+    }
+    Err(GuestError::NotInstalled { program: KERNEL, packages: PACKAGES })
+}
+
 /// A line for a script, which loads what [`run_with_disks`] needs in the guest.
 pub const LOAD_DISKS: &str = "modprobe -d /run/rig/modroot virtio_blk";
 
@@ -78,37 +152,60 @@ fn run_guest(
     script: &str,
     shared: &Path,
     memory_mib: u32,
-    (limit, wanted): (Duration, impl Fn() -> bool),
+    ends: (Duration, impl Fn() -> bool),
     arguments: &[String],
 ) -> Result<Output, GuestError> {
-    const KERNEL: &str = "linux.uml";
-    let work = tempfile::Builder::new().prefix("braid-uml.").tempdir_in("/var/tmp")?;
+    let (work, mut command) = prepare(script, memory_mib)?;
     let root = work.path();
-    std::fs::write(root.join("script"), script)?;
     std::fs::create_dir_all(root.join("modroot/lib"))?;
     std::os::unix::fs::symlink("/usr/lib/uml/modules", root.join("modroot/lib/modules"))?;
     let init = root.join("init");
     std::fs::write(&init, init_script(root, shared))?;
     make_executable(&init)?;
-    let console = std::fs::File::create(root.join("console"))?;
+    command
+        .args(arguments)
+        .args(["rootfstype=hostfs", "rootflags=/", "ro"])
+        .arg(format!("init={}", init.display()));
+    finish(command, root, ends)
+}
+
+const KERNEL: &str = "linux.uml";
+
+/// A folder for a guest with its script, and the beginning of its command.
+fn prepare(script: &str, memory_mib: u32) -> Result<(tempfile::TempDir, Command), GuestError> {
+    let work = tempfile::Builder::new().prefix("braid-uml.").tempdir_in("/var/tmp")?;
+    std::fs::write(work.path().join("script"), script)?;
     let mut command = Command::new(KERNEL);
     command
         .arg(format!("mem={memory_mib}M"))
-        .args(arguments)
-        .args(["rootfstype=hostfs", "rootflags=/", "ro", "con=null", "con0=fd:0,fd:1", "quiet"])
+        .args(["con=null", "con0=fd:0,fd:1", "quiet"])
         // What the kernel does not know and looks like a variable becomes init's environment.
-        .args([GLIBC_WITHOUT_AVX, OPENSSL_WITHOUT_AVX])
-        .arg(format!("init={}", init.display()))
-        .stdin(Stdio::null())
-        .stdout(console.try_clone()?)
-        .stderr(console);
+        .args([GLIBC_WITHOUT_AVX, OPENSSL_WITHOUT_AVX]);
+    Ok((work, command))
+}
+
+/// Runs a guest to its end.
+fn finish(
+    mut command: Command,
+    root: &Path,
+    ends: (Duration, impl Fn() -> bool),
+) -> Result<Output, GuestError> {
+    let console = std::fs::File::create(root.join("console"))?;
+    command.stdin(Stdio::null()).stdout(console.try_clone()?).stderr(console);
     let child = spawn(command).map_err(|error| match error {
-        GuestError::Prepare(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            GuestError::NotInstalled { program: KERNEL, packages: PACKAGES }
-        }
+        GuestError::Prepare(error) => not_there(error),
         error => error,
     })?;
-    outcome::of(child, root, (limit, wanted))
+    outcome::of(child, root, ends)
+}
+
+fn not_there(error: std::io::Error) -> GuestError {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            GuestError::NotInstalled { program: KERNEL, packages: PACKAGES }
+        }
+        _ => error.into(),
+    }
 }
 
 /// glibc's own routines in the guest: without the registers that are not kept.

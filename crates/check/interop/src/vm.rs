@@ -12,7 +12,6 @@ use crate::outcome::{self, GuestError, Output};
 pub use crate::uml::SHARED;
 use crate::uml::make_executable;
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -141,10 +140,7 @@ $b sync; $b poweroff -f
 "#;
 
 fn found(program: &'static str, error: std::io::Error) -> GuestError {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => GuestError::NotInstalled { program, packages: PACKAGES },
-        _ => error.into(),
-    }
+    outcome::found(program, PACKAGES, error)
 }
 
 /// The version of the kernel that was unpacked.
@@ -172,20 +168,8 @@ fn initial_files(root: &Path, version: &str) -> Result<PathBuf, GuestError> {
     let modules = std::fs::read_dir(files.join("modules"))?
         .map(|entry| Ok(format!("modules/{}\n", entry?.file_name().to_string_lossy())))
         .collect::<std::io::Result<String>>()?;
-    let mut command = Command::new("cpio");
-    command
-        .args(["--create", "--quiet", "--format=newc"])
-        .current_dir(&files)
-        .stdin(Stdio::piped())
-        .stdout(std::fs::File::create(&archive)?);
-    let mut cpio = command.spawn().map_err(|error| found("cpio", error))?;
-    if let Some(mut stdin) = cpio.stdin.take() {
-        stdin.write_all((names + &modules).as_bytes())?;
-    }
-    match cpio.wait()? {
-        status if status.success() => Ok(archive),
-        status => Err(GuestError::Program { program: "cpio", said: status.to_string() }),
-    }
+    outcome::archive(&files, &(names + &modules), &archive)?;
+    Ok(archive)
 }
 
 /// The files of [`MODULES`] and of what they need, in the order in which they are loaded.

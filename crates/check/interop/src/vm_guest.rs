@@ -8,8 +8,8 @@ use std::time::Duration;
 /// The time that a guest may live; it needs a minute of it on an idle machine.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// The beginning of each script. `serve OPTION...` starts a server of the members, with the options in DOOR too, and waits until
-/// it listens.
+/// The beginning of each script. `serve OPTION...` starts a server of the members, with the options in DOOR too, by the
+/// words in INSIDE if there are any, and waits until it listens.
 const LIBRARY: &str = r#"
 set -e
 cd /tmp
@@ -23,8 +23,9 @@ await() { # WHAT COMMAND...
 }
 listens() { grep -q '^control socket' serve.out || ! kill -0 $(cat serve.pid); }
 DOOR=
+INSIDE=
 serve() {
-  PROGRAM serve m? $DOOR "$@" > serve.out 2>&1 &
+  $INSIDE PROGRAM serve m? $DOOR "$@" > serve.out 2>&1 &
   echo $! > serve.pid
   await "the server listens" listens
   kill -0 $(cat serve.pid) || fail "the server has ended"

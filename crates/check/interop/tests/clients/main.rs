@@ -8,5 +8,6 @@ mod bad_clients;
 mod common;
 mod fio_verify;
 mod guests_disk;
+mod guests_root;
 mod kernel_nbd_client;
 mod reserved_disks;

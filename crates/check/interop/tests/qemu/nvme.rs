@@ -1,5 +1,6 @@
 //! NVMe over TCP with the initiator of Linux 6.12 under QEMU and Debian's nvme-cli, against the program `braid` as a user
-//! starts it: discovery, file systems, servers that are killed, arrays that grow, and hosts that may not connect.
+//! starts it: discovery, file systems, servers that are killed, arrays that grow, hosts that may not connect, and a network
+//! that is cut.
 
 use braid_interop::vm_guest::Guest;
 
@@ -9,10 +10,11 @@ const LIBRARY: &str = r#"
 HOST=nqn.2026-01.org.example:host
 UUID=9a3e956d-c297-4823-a61e-af12985fb029
 DISK=/dev/nvme-vault
-DOOR="--nvme tcp:127.0.0.1:4420 --shards 2"
+ADDRESS=127.0.0.1
+DOOR="--nvme tcp:$ADDRESS:4420 --shards 2"
 fabrics() { # VERB OPTION...
   local verb=$1; shift
-  nvme $verb -t tcp -a 127.0.0.1 -s 4420 -q $HOST -I $UUID "$@"
+  nvme $verb -t tcp -a $ADDRESS -s 4420 -q $HOST -I $UUID "$@"
 }
 subsystem() { fabrics discover | awk '$1 == "subnqn:" && $2 ~ /uuid/ { print $2 }'; }
 disk() { DISK=$(ls /dev/nvme*n1) && [ -b $DISK ]; }
@@ -113,6 +115,46 @@ nvme disconnect -n $(cat subsystem)
 ended TERM
 "#;
 
+/// The server in a network namespace of its own, and the cable between the two without a carrier for 20 s under fio's verification.
+const CUT: &str = r#"
+load veth
+unshare --net sleep 100000 & there=$!
+is_apart() { [ $(readlink /proc/$there/ns/net) != $(readlink /proc/self/ns/net) ]; }
+await "a namespace" is_apart
+INSIDE="nsenter --target $there --net"
+busybox ip link add here type veth
+busybox ip link set veth0 netns $there
+busybox ip addr add 10.77.0.1/24 dev here
+$INSIDE busybox ip addr add 10.77.0.2/24 dev veth0
+busybox ip link set here up; $INSIDE busybox ip link set veth0 up
+ADDRESS=10.77.0.2
+DOOR="--nvme tcp:$ADDRESS:4420 --shards 2"
+serve --nvme-allow $HOST
+connect
+# Slow enough to be under way before and after.
+fio --name=v --filename=$DISK --rw=randwrite --bsrange=4k-64k --size=24M --ioengine=libaio --iodepth=16 --direct=1 --rate=1500k \
+  --verify=crc32c --do_verify=1 --verify_fatal=1 --end_fsync=1 --output=fio.out & fio=$!
+block=/sys/block/${DISK#/dev/}
+writes() { local all; read -ra all < $block/stat; echo ${all[4]}; }
+has_written() { [ $(writes) -ge $1 ]; }
+from=$(writes)
+await "fio writes" has_written $((from + 40))
+$INSIDE busybox ip link set veth0 down
+# What is cancelled when the host gives the connection up counts as completed, and is repeated.
+sleep 12; quiet=$(writes); sleep 8
+[ $(writes) = $quiet ] && kill -0 $fio && echo "cut: fio waits"
+$INSIDE busybox ip link set veth0 up
+await "fio goes on" has_written $((quiet + 1)) && echo "back: fio goes on"
+wait $fio || fail "fio: $(cat fio.out)"
+grep -q 'err= 0' fio.out && echo "fio: verified"
+dmesg | grep -c "Reconnecting in"
+nvme disconnect -n $(cat subsystem)
+no_errors
+ended TERM
+braid examine m0 m1 m2 m3 | grep -c 'State : clean'
+kill $there
+"#;
+
 #[test]
 fn linux_finds_an_array_uses_it_and_waits_for_servers_that_are_killed() {
     let mut guest = boot();
@@ -133,6 +175,8 @@ fn linux_finds_an_array_uses_it_and_waits_for_servers_that_are_killed() {
     guest.run(FILES, &[&files[..], &ends].concat());
     let rounds = ["round 1: fio waits", "round 2: fio waits"];
     guest.run(KILLS, &[&rounds[..], &["fio: verified", "kernel: no errors"]].concat());
+    let cut = ["cut: fio waits", "back: fio goes on", "fio: verified", "kernel: no errors"];
+    guest.run(CUT, &cut);
     let secrets = [
         "discovery: without a secret",
         "no secret: refused",
