@@ -3,18 +3,16 @@
 //! This program is run again under callgrind with two numbers of requests; what both have in common, the
 //! start and the end, cancels out in the difference.
 
+use crate::callgrind::{Profile, SIMD};
 use crate::loads::counted::{Counted, count_requests};
 use crate::tables::{Effort, Row, Table};
 use anyhow::{Context, bail};
 use braid_device::spec::MemberSpec;
 use braid_layout::Level;
 use braid_load::{Clock, Machine, Options, Pattern, Report};
-use std::process::Command;
 
 /// Bytes of a member: the count does not depend on it.
 const MEMBER: u64 = 64 << 20;
-/// valgrind 3.19 refuses newer instructions.
-const SIMD: &str = "avx2";
 
 /// One line of the table.
 struct Line {
@@ -110,47 +108,14 @@ fn options(pattern: Pattern, block: u64) -> Options {
 
 /// Instructions of this program's run of [`requests`].
 fn instructions(line: &Line, on: &str, requests: u64) -> anyhow::Result<u64> {
-    let profile = tempfile::NamedTempFile::new().context("making a file for the profile")?;
-    let program = std::env::current_exe().context("finding this program")?;
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"])
-        .arg(format!("--callgrind-out-file={}", profile.path().display()))
-        .arg(program)
+    let profile = Profile::new()?;
+    let output = profile
+        .command()?
         .args(["requests", &line.pattern.to_string(), &line.block.to_string()])
         .args([on, &requests.to_string()])
-        .env("BRAID_SIMD", SIMD)
         .output()
         .context("running valgrind; install it, or leave the instructions table out")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        bail!("valgrind ended with {}: {said}", output.status);
-    }
-    let profile = std::fs::read(profile.path()).context("reading the profile")?;
-    match sum(&String::from_utf8_lossy(&profile), line.without) {
-        0 => bail!("valgrind did not tell a count: {said}"),
-        count => Ok(count),
-    }
-}
-
-/// Instructions of a profile of callgrind, without those of functions whose names have one of these parts.
-pub fn sum(profile: &str, without: &[&str]) -> u64 {
-    let (mut sum, mut counts, mut is_call) = (0, true, false);
-    for line in profile.lines() {
-        if let Some(name) = line.strip_prefix("fn=") {
-            counts = !without.iter().any(|part| name.contains(part));
-        } else if line.starts_with("calls=") {
-            // The line that follows has what was called in it, which its own function has, too.
-            is_call = true;
-        } else if let Some((position, cost)) = line.split_once(' ')
-            && position.bytes().all(|byte| byte.is_ascii_digit())
-            && let Ok(cost) = cost.parse::<u64>()
-            && !std::mem::take(&mut is_call)
-            && counts
-        {
-            sum += cost;
-        }
-    }
-    sum
+    profile.count(output.status, &String::from_utf8_lossy(&output.stderr), line.without)
 }
 
 /// Carries out `count` requests: what is counted.
@@ -160,17 +125,4 @@ pub fn requests(pattern: Pattern, block: u64, on: &str, count: u64) -> anyhow::R
     };
     count_requests(&options(pattern, block), *on, count)?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn instructions_are_summed_by_function_and_not_twice() {
-        let profile = "events: Ir\nsummary: 119\n\nfl=a.rs\nfn=braid_array::write\n12 7\ncfn=memcpy\n\
-                       calls=2 0\n13 100\n14 5\n\nfn=memcpy\n0 100\nfi=b.rs\n9 7\n\ntotals: 119\n";
-        assert_eq!(sum(profile, &[]), 119);
-        assert_eq!(sum(profile, &["memcpy", "memmove"]), 12);
-    }
 }

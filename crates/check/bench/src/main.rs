@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod against_md;
+mod callgrind;
 mod dbench;
 mod doors;
 mod fairness;
@@ -57,18 +58,13 @@ enum Command {
         /// How many
         count: u64,
     },
-    /// Carry out requests at a door, for the table of doors to count
+    /// Serve an array in memory at one door until the standard input ends, for the table of doors to count
     #[command(hide = true)]
     Door {
         /// Its protocol: nbd, vhost-user or nvme
         protocol: String,
-        /// Bytes of each request
-        block: u64,
-        /// How many
-        count: u64,
-        /// Writes, not reads
-        #[arg(long)]
-        write: bool,
+        /// The folder for its socket
+        folder: PathBuf,
     },
     /// Serve an array in the guest of the dbench table, with settings from the standard input
     #[command(hide = true)]
@@ -118,9 +114,7 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Requests { pattern, block, on, count }) => {
             instructions::requests(pattern, block, &on, count)
         }
-        Some(Command::Door { protocol, block, count, write }) => {
-            doors::counted::requests(&protocol, block, write, count)
-        }
+        Some(Command::Door { protocol, folder }) => doors::counted::serve(&protocol, &folder),
         Some(Command::Serve { socket, members }) => {
             braid_interop::serving::serve(&socket, &members, false).map_err(anyhow::Error::msg)
         }

@@ -8,8 +8,8 @@ use braid_device::spec::MemberSpec;
 use braid_layout::Level;
 use braid_load::{Length, Options, Pattern, Report, megabytes, significant};
 
-/// Numbers of shards that are projected.
-const PROJECTED: [f64; 3] = [4.0, 16.0, 64.0];
+/// Numbers of shards beyond two: measured where the machine has so many processors, projected where not.
+const MORE: [u16; 3] = [4, 16, 64];
 
 /// What a request takes of shards, in seconds.
 #[derive(Clone, Copy, Debug)]
@@ -80,18 +80,27 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
             2.0 * 4096.0,
         ),
     ];
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let is_measured = |shards: u16| usize::from(shards) <= processors;
     let mut rows = Vec::new();
     for (name, options, least, moved) in loads {
-        let report = scaling(&options, &[2, 1]).with_context(|| format!("running {name:?}"))?;
+        let measured = MORE.into_iter().filter(|shards| is_measured(*shards));
+        let counts: Vec<u16> = [2, 1].into_iter().chain(measured).collect();
+        let report = scaling(&options, &counts).with_context(|| format!("running {name:?}"))?;
         let ratio = report.ratio("2 shards", "1 shard");
         let mut cells = vec![spread(ratio)];
         cells.push(least.map_or("–".to_owned(), |least| demand(least, ratio)));
-        cells.extend(rates(&report).map(megabytes));
+        cells.extend(rates(&report).take(2).map(megabytes));
         let costs = Costs::of(&report);
         cells.push(costs.map_or("–".to_owned(), |costs| significant(costs.own * 1e6)));
         cells.push(costs.map_or("–".to_owned(), |costs| significant(costs.crossing * 1e6)));
-        for shards in PROJECTED {
-            cells.push(costs.map_or("–".to_owned(), |costs| significant(costs.speedup(shards))));
+        for shards in MORE {
+            let one = report.absolute("1 shard").map(|one| one.iops.median);
+            let many = report.absolute(&format!("{shards} shards")).map(|many| many.iops.median);
+            let speedup =
+                one.zip(many).map(|(one, many)| format!("{} measured", significant(many / one)));
+            let projected = costs.map(|costs| significant(costs.speedup(shards.into())));
+            cells.push(speedup.or(projected).unwrap_or_else(|| "–".to_owned()));
         }
         cells.push(costs.map_or("–".to_owned(), |costs| {
             significant(moved * 64.0 / costs.request(64.0) / 1e9)
@@ -100,14 +109,14 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
     }
     Ok(Table {
         title: "Shards: two beside one".to_owned(),
-        about: "Members in memory, 64 KiB chunks; a generator on each shard with half of the array for itself, whose \
-                stripes belong to both shards, so that half of the pieces cross. Depth is per \
-                shard. The two arrays are measured in turn in one process, on the wall clock. The columns after the rates \
-                are a projection, not a measurement: *own* is a shard's time for a request whose stripe is its own \
-                (one shard's), *crossing* is what a request costs more, on both shards together, when its stripe \
-                belongs to another (from the difference of two shards, where half of them cross). With n shards \
-                (n − 1) ÷ n of all requests cross, so n shards are n × own ÷ (own + crossing × (n − 1) ÷ n) times \
-                one. The last column is what memory would have to move at 64 shards: where it is above what the \
+        about: "Members in memory, 64 KiB chunks; a generator on each shard with a part of the array for itself, whose \
+                stripes belong to all shards, so that with two shards half of the pieces cross. Depth is per \
+                shard. The arrays are measured in turn in one process, on the wall clock. *Own* is a shard's time for a \
+                request whose stripe is its own (one shard's), *crossing* is what a request costs more, on both shards \
+                together, when its stripe belongs to another (from the difference of two shards, where half of them \
+                cross). With n shards (n − 1) ÷ n of all requests cross, so n shards would be n × own ÷ (own + crossing × \
+                (n − 1) ÷ n) times one: the columns for more than two shards are this projection, where they do not say \
+                that so many were measured. The last column is what memory would have to move at 64 shards: where it is above what the \
                 machine's memory gives, memory saturates first. Healthy reads never cross."
             .to_owned(),
         headings: vec![

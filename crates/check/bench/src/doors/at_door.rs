@@ -51,7 +51,7 @@ impl Load {
 }
 
 /// An array under the name that clients of the doors ask for.
-struct Named(Arc<Array>);
+pub struct Named(pub Arc<Array>);
 
 impl Target for Named {
     fn info(&self) -> TargetInfo {
@@ -63,12 +63,10 @@ impl Target for Named {
     }
 }
 
-/// See the module's documentation.
+/// A door to an array of this process, with a client of it. Dropping it closes the door.
 pub struct AtDoor {
     door: Arc<dyn Export>,
-    client: Box<dyn Client>,
-    size: u64,
-    places: fastrand::Rng,
+    client: Caller,
 }
 
 impl AtDoor {
@@ -82,13 +80,47 @@ impl AtDoor {
         shards: &[Remote],
         array: &Arc<Array>,
     ) -> anyhow::Result<AtDoor> {
-        let (protocol, socket) = (adapter.protocol(), folder.join(adapter.protocol()));
+        let socket = folder.join(adapter.protocol());
         let door = adapter.start(&socket, shards, Arc::new(Named(Arc::clone(array))));
+        Ok(AtDoor { door, client: Caller::connect(adapter, folder)? })
+    }
+
+    /// Carries out requests of `load`, and gives how many.
+    ///
+    /// # Errors
+    /// When one fails.
+    pub fn slice(&mut self, load: Load, until: Until) -> anyhow::Result<u64> {
+        self.client.slice(load, until)
+    }
+}
+
+impl Drop for AtDoor {
+    fn drop(&mut self) {
+        // Before the shards.
+        self.door.stop();
+    }
+}
+
+/// A client of a door, of whichever process.
+pub struct Caller {
+    protocol: &'static str,
+    client: Box<dyn Client>,
+    size: u64,
+    places: fastrand::Rng,
+}
+
+impl Caller {
+    /// Connects to the door of this protocol that has its socket in `folder`.
+    ///
+    /// # Errors
+    /// When nobody is there or lets it in.
+    pub fn connect(adapter: &dyn Adapter, folder: &Path) -> anyhow::Result<Caller> {
+        let (protocol, socket) = (adapter.protocol(), folder.join(adapter.protocol()));
         let connected = adapter.connect(&socket);
         let mut client = connected
             .with_context(|| format!("connecting to {protocol} at {}", socket.display()))?;
         let size = client.properties().size;
-        Ok(AtDoor { door, client, size, places: fastrand::Rng::with_seed(1) })
+        Ok(Caller { protocol, client, size, places: fastrand::Rng::with_seed(1) })
     }
 
     /// Carries out requests of `load`, and gives how many.
@@ -111,7 +143,7 @@ impl AtDoor {
         while answered < sent {
             let tag = match self.client.answer(PATIENCE) {
                 Answer::Done(tag, Ok(_)) => tag,
-                other => bail!("{} at the door for {}: {other:?}", load.name, self.door.protocol()),
+                other => bail!("{} at the door for {}: {other:?}", load.name, self.protocol),
             };
             answered += 1;
             if !is_over(sent) {
@@ -130,12 +162,5 @@ impl AtDoor {
             false => Command::Read { offset, length: block },
         };
         self.client.submit(tag, command);
-    }
-}
-
-impl Drop for AtDoor {
-    fn drop(&mut self) {
-        // Before the shards.
-        self.door.stop();
     }
 }

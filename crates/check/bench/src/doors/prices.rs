@@ -48,8 +48,8 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
             "RAID0 of two RAM members, depth {DEPTH}, one shard, one client on the machine's other core, over unix \
              sockets. The price is the server's processor time for each request, the kernel's part of it included; of *in \
              the process* that of the array with a generator on its shard. Clients are plain ones that allocate what they \
-             read; their time is not counted. Instructions are those of the server's shard outside of the kernel, counted \
-             by valgrind's callgrind. The FUSE view and ublk have no client here: there the kernel stands between."
+             read; their time is not counted. Instructions are those of a server outside of the kernel, counted by \
+             valgrind's callgrind. The FUSE view and ublk have no client here: there the kernel stands between."
         ),
         headings: vec![
             "load",
@@ -79,7 +79,7 @@ fn row(effort: &Effort, load: Load) -> anyhow::Result<Row> {
         .map(|micros| format!("{micros:.2}"))
         .collect();
     for adapter in DOORS {
-        cells.push(counted::instructions(adapter.protocol(), load)?.to_string());
+        cells.push(counted::instructions(adapter, load)?.to_string());
     }
     let nvme_by_nbd = |value: fn(&Cost) -> f64| {
         Spread::of(of(3).zip(of(1)).map(|(nvme, nbd)| value(nvme) / value(nbd)))
