@@ -51,9 +51,14 @@ fn shape(options: &Grow) -> NewShape {
 fn change_level(client: &mut Client, options: &Grow, level: Level) -> Result<ExitCode> {
     let (array, dry_run) = (options.name.clone(), options.dry_run);
     let answer = client.ask(&Request::Level { array, level, shape: shape(options), dry_run })?;
+    say_shape(options, answer)
+}
+
+fn say_shape(options: &Grow, answer: Answer) -> Result<ExitCode> {
     match answer {
         Answer::Relevelling { text, report } => say(options, &report, text),
         Answer::LevelSteps { text, report } => say(options, &report, text),
+        Answer::Reshaping { text, report } => say(options, &report, text),
         other => Err(unexpected(&other)),
     }
 }
@@ -84,8 +89,7 @@ fn backup_not_needed(file: &Path) -> Result<()> {
 fn reshape(client: &mut Client, options: &Grow) -> Result<ExitCode> {
     let (array, dry_run, shape) = (options.name.clone(), options.dry_run, shape(options));
     let answer = client.ask(&Request::Reshape { array, shape, dry_run })?;
-    let Answer::Reshaping { text, report } = answer else { return Err(unexpected(&answer)) };
-    say(options, &report, text)
+    say_shape(options, answer)
 }
 
 /// Says what has been done, or would be: in numbers for scripts, in sentences for people.

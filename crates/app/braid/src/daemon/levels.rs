@@ -160,12 +160,18 @@ fn report(array: &str, planned: Relevelled, dry_run: bool, rate: u64) -> Relevel
 fn what(report: &Relevelling, later: bool, rate: u64) -> Vec<String> {
     let Relevelling { array, level, new_level, .. } = report;
     let is = if later { "would be" } else { "is" };
-    let mut first = format!("array {array} {is} {new_level} instead of {level}");
+    let (old, new) = (report.raid_devices, report.new_raid_devices);
+    let mut first = match level == new_level {
+        true => {
+            let has = if later { "would have" } else { "has" };
+            format!("array {array} {has} {new} slots instead of {old}")
+        }
+        false => format!("array {array} {is} {new_level} instead of {level}"),
+    };
     if let Some(layout) = &report.new_layout {
         first.push_str(&format!(", with layout {layout}"));
     }
-    if report.raid_devices != report.new_raid_devices {
-        let (old, new) = (report.raid_devices, report.new_raid_devices);
+    if old != new && level != new_level {
         first.push_str(&format!(", with {new} slots instead of {old}"));
     }
     if report.chunk_size != report.new_chunk_size && report.new_chunk_size > 0 {

@@ -1,4 +1,5 @@
-//! Other levels across the border: one side changes the level and fills the new slots, the other runs the array.
+//! Other levels, and other numbers of copies, across the border: one side changes the level and fills the new slots, the other
+//! runs the array.
 
 use braid_array::assemble::assemble;
 use braid_array::control::Control;
@@ -31,7 +32,7 @@ struct Kind {
     more: isize,
 }
 
-fn kinds() -> [Kind; 13] {
+fn kinds() -> [Kind; 15] {
     use Level::{Raid0, Raid1, Raid4, Raid5, Raid6, Raid10};
     let of = |name, from, layout, disks, to, more| Kind { name, from, layout, disks, to, more };
     [
@@ -48,6 +49,8 @@ fn kinds() -> [Kind; 13] {
         of("zerototen", Raid0, 0, 2, Raid10, 2),
         of("threetoten", Raid0, 0, 3, Raid10, 3),
         of("tentozero", Raid10, 0x102, 4, Raid0, -2),
+        of("morecopies", Raid1, 0, 2, Raid1, 2),
+        of("fewercopies", Raid1, 0, 4, Raid1, -2),
     ]
 }
 
@@ -82,9 +85,18 @@ impl Kind {
         }
     }
 
-    /// The members that level 0 has no use for, by number.
+    /// The members that leave, by number: level 0 has no use for them, and md makes copies fewer only without them.
     fn gone(&self) -> std::ops::Range<usize> {
-        if self.to == Level::Raid0 { self.left()..self.disks } else { 0..0 }
+        let leave = self.to == Level::Raid0 || self.to == self.from;
+        if leave { self.left()..self.disks.max(self.left()) } else { 0..0 }
+    }
+
+    /// What is written into which of md's attributes.
+    fn by_md(&self) -> (&'static str, String) {
+        match self.to == self.from {
+            true => ("raid_disks", self.left().to_string()),
+            false => ("level", self.to.to_string()),
+        }
     }
 }
 
@@ -110,6 +122,7 @@ fn md_runs_arrays_whose_level_braid_has_changed() {
         let given: Vec<_> = kind.order().iter().map(|nr| opener(folder, name, *nr)).collect();
         let new: Vec<_> = (kind.disks..kind.members()).map(|nr| opener(folder, name, nr)).collect();
         let (on, level) = (shard.clone(), kind.to);
+        let copies = (kind.to == kind.from).then(|| kind.left());
         let size = shard.block_on(async move {
             let all = given.iter().cloned().map(Some).collect();
             create(&ctx, all, options).await.expect("it is created");
@@ -117,7 +130,7 @@ fn md_runs_arrays_whose_level_braid_has_changed() {
             let control = Control::find(&on, array.id()).expect("it runs");
             across::write(&on, &array, &content(COMPARED)).await;
             control.jobs().wait_idle().await;
-            let wanted = WantedLevel { level, chunk_size: None, layout: None, raid_disks: None };
+            let wanted = WantedLevel { level, chunk_size: None, layout: None, raid_disks: copies };
             control.change_level(wanted, false).await.expect("it is changed");
             for opener in new {
                 control.membership().add(opener, false).await.expect("it is added");
@@ -201,10 +214,10 @@ fn braid_runs_arrays_whose_level_md_has_changed() {
             )
             .unwrap();
         }
+        let (attribute, value) = kind.by_md();
         writeln!(
             script,
-            "for i in $(seq 100); do echo {} > /sys/block/md0/md/level && break; sleep 0.05; done",
-            kind.to
+            "for i in $(seq 100); do echo {value} > /sys/block/md0/md/{attribute} && break; sleep 0.05; done"
         )
         .unwrap();
         if kind.members() > kind.disks {

@@ -417,6 +417,11 @@ impl Run {
             let text = "it is read-only, and was told to go on without its journal".to_string();
             return self.fail(CHECKER, text);
         }
+        let resync = status.resynced.is_some() || status.job.is_some() || status.last_job.is_some();
+        if status.degraded == 0 && !resync {
+            let text = "it goes on without its journal, and nothing is resynced".to_string();
+            return self.fail(CHECKER, text);
+        }
         (self.promises.journal_fails, self.promises.journal_is_lost) = (false, false);
         self.read_everything()?;
         self.quiet_round()?;

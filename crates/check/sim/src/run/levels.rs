@@ -80,6 +80,9 @@ impl Run {
         let mut planned = None;
         let mut wanted = WantedLevel { level, chunk_size: None, layout: None, raid_disks: None };
         for _ in 0..4 {
+            // More copies, or fewer.
+            wanted.raid_disks = (before.level == Level::Raid1 && wanted.level == Level::Raid1)
+                .then(|| of(&self.chances).rng.range(2..5) as usize);
             let control = self.top_control()?;
             let later =
                 self.life()?.machine.begin(async move { control.change_level(wanted, true).await });
@@ -123,8 +126,12 @@ impl Run {
                 Err(error) => return self.fail("requests_succeed", error.to_string()),
             }
             let now = self.top_status()?;
-            if now.level != level || now.layout != planned.layout.1 {
-                let text = format!("it is {} {} after {planned:?}", now.level, now.layout);
+            let slots = (now.raid_disks, planned.raid_disks.1);
+            if now.level != level || now.layout != planned.layout.1 || slots.0 != slots.1 {
+                let text = format!(
+                    "it is {} {} of {} after {planned:?}",
+                    now.level, now.layout, now.raid_disks
+                );
                 return self.fail("requests_succeed", text);
             }
             self.quiet_round()?;
@@ -263,6 +270,10 @@ impl Run {
             return self.fail("md_can_assemble", "the superblocks describe no array".to_string());
         };
         let top = self.top();
+        let slots = self.layout(top).slots();
+        if level == Level::Raid1 && slots != freshest.raid_disks as usize {
+            self.learn_from_images();
+        }
         if level != self.plan.arrays[top].create.level {
             self.plan.arrays[top].create.level = level;
             // Without redundancy nothing could differ.

@@ -1,5 +1,5 @@
-//! Members that missed the update between level 0 and level 10, in which slots get other numbers (`control/levels`): what they
-//! say of slots is put into the numbers of the freshest superblock.
+//! Members that missed an update in which slots get other numbers (`control/levels`), between level 0 and level 10 or with fewer
+//! copies at level 1: what they say of slots is put into the numbers of the freshest superblock.
 //!
 //! By their own tables a member would stand where another has its place now.
 //! Writes nothing.
@@ -18,6 +18,11 @@ pub(super) fn renumber<'a>(
         {
             continue;
         }
+        if has_other_copies(own, freshest) {
+            own.raid_disks = freshest.raid_disks;
+            own.roles.clone_from(&freshest.roles);
+            continue;
+        }
         let Some(slot_for) = numbers(own, freshest) else { continue };
         own.raid_disks = freshest.raid_disks;
         for role in &mut own.roles {
@@ -26,6 +31,12 @@ pub(super) fn renumber<'a>(
             }
         }
     }
+}
+
+/// Between the two updates level 1 was given more copies or fewer, in which nothing else changes.
+fn has_other_copies(own: &Superblock, freshest: &Superblock) -> bool {
+    let mirror = |superblock: &Superblock| Level::from_md(superblock.level) == Some(Level::Raid1);
+    mirror(own) && mirror(freshest) && own.raid_disks != freshest.raid_disks
 }
 
 /// A function from old slots to new ones; `None`: they are the same.

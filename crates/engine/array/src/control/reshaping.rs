@@ -163,9 +163,17 @@ impl Control {
     /// `geometry`.
     pub(crate) fn is_ever_reshaped(&self, geometry: &Geometry) -> Result<(), ControlError> {
         let refuse = |why: String| Err(self.no_shape(DOING, why));
+        if geometry.level == Level::Raid0 {
+            let name = &self.record.name;
+            let why = format!(
+                "{} has nothing to fall back on while data moves; change it to level 4 first, which takes a member for parity                  beside those that are to come: braid grow {name} --level 4, braid add {name} MEMBER for each of them, and when                  the parity is made braid grow {name} --level 0 with --raid-devices or --chunk as wanted, after which the parity                  leaves",
+                geometry.level
+            );
+            return refuse(why);
+        }
         if !geometry.has_parity() {
             return refuse(format!(
-                "braid does that at levels 4, 5 and 6, not at {}",
+                "braid does that at levels 4, 5 and 6, and gives level 1 more copies or fewer, but nothing at {}",
                 geometry.level
             ));
         }

@@ -1,5 +1,6 @@
-//! Another level while the array runs, as by `mdadm --grow --level`: every byte stays where it is, and only the superblocks and
-//! the engines learn what the members are to each other from now on. `rules` says which levels that is possible for.
+//! Another level while the array runs, as by `mdadm --grow --level`, or at level 1 another number of copies: every byte stays
+//! where it is, and only the superblocks and the engines learn what the members are to each other from now on. `rules` says
+//! which levels that is possible for.
 //!
 //! ```text
 //!  requests wait ─► the superblocks say that all writes have ended
@@ -26,10 +27,10 @@ use crate::state::geometries::Geometries;
 use crate::state::geometry::Geometry;
 use crate::state::view::MemberNr;
 use braid_format::SECTOR;
-use braid_layout::Level;
+use braid_layout::{Level, Slot};
 use braid_shard::plant::planted;
 use braid_shard::sync::Share;
-use rules::{Shape, shape_at};
+use rules::{Shape, mirror_of, shape_at};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ pub struct WantedLevel {
     pub chunk_size: Option<u64>,
     /// md's number of the layout that it must come to; `None`: whichever leaves every byte where it is.
     pub layout: Option<u32>,
-    /// Slots that it must come to; `None`: as many as it needs.
+    /// Slots that it must come to; `None`: as many as it needs. At level 1, which stays: copies.
     pub raid_disks: Option<usize>,
 }
 
@@ -195,7 +196,13 @@ impl Control {
         let refuse = |why: String| self.no_shape(DOING, why);
         self.may_change_level()?;
         let geometry = self.record.geometry();
-        let shape = shape_at(&geometry, wanted.level, wanted.chunk_size).map_err(refuse)?;
+        let shape = match (geometry.level, wanted.level, wanted.raid_disks) {
+            (Level::Raid1, Level::Raid1, Some(copies)) => {
+                mirror_of(&geometry, copies, self.slots_in_sync())
+            }
+            _ => shape_at(&geometry, wanted.level, wanted.chunk_size),
+        };
+        let shape = shape.map_err(refuse)?;
         let (now, disks) = (geometry.slots(), shape.layout.slots());
         let name = &self.record.name;
         if let Some(asked) = wanted.layout.filter(|asked| *asked != shape.number) {
@@ -258,6 +265,17 @@ impl Control {
             leaving: leaving.into_iter().map(|nr| self.record.member_name(nr)).collect(),
         };
         Ok((shape, planned))
+    }
+
+    fn slots_in_sync(&self) -> Vec<Slot> {
+        let roster = self.record.roster.borrow();
+        let in_sync = roster.members.iter().filter_map(|member| match member.standing {
+            Standing::InSync(slot) if member.given_up.is_none() => Some(slot),
+            _ => None,
+        });
+        let mut slots: Vec<Slot> = in_sync.collect();
+        slots.sort_unstable();
+        slots
     }
 
     /// The members that leave the array, since level 0 has no use for them: second copies, parity, and all without a slot.

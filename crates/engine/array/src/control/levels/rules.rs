@@ -6,11 +6,12 @@
 //!  0 ─► 4, 5  one slot more, for parity: parity-last               4, 5 ─► 0 where parity has the last slot to itself; its member leaves
 //!  1 ─► 5     of two members: the second copy is the parity        5 ─► 1    of two members
 //!  0 ─► 10    a slot behind each, for its copy (near 2)            10 ─► 0   near 2, an even number: one member of each two leaves
+//!  1 ─► 1     more copies, each on a slot that is new              1 ─► 1    fewer: those in sync are the first of them
 //! ```
 //!
 //! Two of them in a row are one, where that is meant: 4 or 0 to 6, 6 to 4 or 0. They are md's (`takeover` in `raid0.c`, `raid1.c`,
-//! `raid5.c` and `raid10.c`), whose layout numbers they lead to. Between 0 and 10 slots get other numbers, else each member keeps
-//! the one that it has.
+//! `raid5.c` and `raid10.c`, and `raid1_reshape`), whose layout numbers they lead to. Between 0 and 10 slots get other numbers, and
+//! with fewer copies where one of the first is missing; else each member keeps the one that it has.
 
 use crate::state::geometry::Geometry;
 use braid_layout::{Layout, Level, Slot, Spec, layout_name};
@@ -42,7 +43,7 @@ pub(crate) struct Shape {
 }
 
 /// The slots that members get.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Slots {
     /// Those that they have.
     Same,
@@ -50,15 +51,18 @@ enum Slots {
     Doubled,
     /// Each two become one.
     Halved,
+    /// The holders of these become the first, in this order.
+    First(Vec<Slot>),
 }
 
 impl Shape {
     /// The slot that the holder of `slot` gets; `None`: it loses it.
     pub(crate) fn slot_for(&self, slot: Slot) -> Option<Slot> {
-        let new = match self.slots {
+        let new = match &self.slots {
             Slots::Same => slot,
             Slots::Doubled => slot * 2,
             Slots::Halved => slot / 2,
+            Slots::First(holders) => holders.iter().position(|holder| *holder == slot)?,
         };
         (new < self.layout.slots()).then_some(new)
     }
@@ -141,6 +145,38 @@ pub(crate) fn shape_at(
         ));
     }
     Ok(Shape { level, number, layout, component, slots: numbers })
+}
+
+/// The shape of a level 1 array of `copies` slots; `in_sync`: the slots that have a member in sync, in order.
+///
+/// # Errors
+/// It has as many already, or there is no such array.
+pub(crate) fn mirror_of(
+    geometry: &Geometry,
+    copies: usize,
+    in_sync: Vec<Slot>,
+) -> Result<Shape, String> {
+    let (level, number) = (geometry.level, geometry.layout_number);
+    if copies == geometry.slots() {
+        return Err(format!("it has {copies} slots already"));
+    }
+    if copies < 2 {
+        return Err(format!("a {level} array of less than two members keeps no second copy"));
+    }
+    let component = component(geometry)?;
+    let spec = Spec {
+        level,
+        layout: number,
+        chunk_size: 0,
+        raid_disks: copies,
+        component_size: component,
+        member_sizes: Vec::new(),
+    };
+    let layout = Layout::new(&spec).map_err(|error| error.to_string())?;
+    // Those that keep their slots are not written anew.
+    let first = in_sync.iter().take(copies).all(|slot| *slot < copies);
+    let slots = if first { Slots::Same } else { Slots::First(in_sync) };
+    Ok(Shape { level, number, layout, component, slots })
 }
 
 /// Bytes that are used of each component.
@@ -242,6 +278,33 @@ mod tests {
             Layout::Striped(raid0) => raid0.map(byte).0,
             other => unreachable!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn copies_in_sync_are_the_first_when_there_are_fewer() {
+        let spec = Spec {
+            level: Level::Raid1,
+            layout: 0,
+            chunk_size: 0,
+            raid_disks: 4,
+            component_size: COMPONENT,
+            member_sizes: Vec::new(),
+        };
+        let layout = Layout::new(&spec).unwrap();
+        let four = Geometry::new(Level::Raid1, 0, layout, 512, COMPONENT, 1);
+        let slots = |copies, in_sync: &[Slot]| {
+            let shape = mirror_of(&four, copies, in_sync.to_vec()).unwrap();
+            assert_eq!(shape.layout.array_size(), COMPONENT);
+            (0..4).map(|slot| shape.slot_for(slot)).collect::<Vec<_>>()
+        };
+        let (zero, one, two, three) = (Some(0), Some(1), Some(2), Some(3));
+        assert_eq!(slots(6, &[0, 1, 2, 3]), [zero, one, two, three]);
+        assert_eq!(slots(2, &[0, 1, 2, 3]), [zero, one, None, None]);
+        assert_eq!(slots(2, &[0, 3]), [zero, None, None, one]);
+        assert_eq!(slots(3, &[1, 2, 3]), [None, zero, one, two]);
+        assert_eq!(slots(2, &[1]), [zero, one, None, None]);
+        assert!(mirror_of(&four, 4, vec![0]).unwrap_err().contains("already"));
+        assert!(mirror_of(&four, 1, vec![0]).unwrap_err().contains("no second copy"));
     }
 
     #[test]

@@ -72,6 +72,13 @@ impl Control {
     ) -> Result<Steps, ControlError> {
         commands::needs_working(&self.record, DOING)?;
         let (basis, under_way) = self.basis()?;
+        if let (Level::Raid1, Level::Raid1, None, Some(copies)) =
+            (basis.geometry.level, wanted.level, wanted.chunk_size, wanted.raid_disks)
+        {
+            let goal = Goal { raid_disks: copies, ..goal_of(&basis.geometry, &[]) };
+            let steps = vec![Step::Level(self.alone(Level::Raid1, &wanted, &goal, dry_run).await?)];
+            return Ok(Steps { goal, under_way: None, steps });
+        }
         let spares = basis.holders.spares().len();
         let legs = match route(&basis.geometry, &wanted, spares) {
             Ok(legs) => legs,
@@ -222,8 +229,12 @@ impl Control {
         let layout = shape.layout.filter(|layout| *layout != geometry.layout_number);
         let layout = layout.and_then(|layout| layout_name(level, layout));
         let what = layout.map_or_else(String::new, |layout| format!(" to --layout {layout}"));
+        let more = match lacking {
+            1 => "one more member is".to_string(),
+            _ => format!("{lacking} more members are"),
+        };
         let why = format!(
-            "{lacking} more members are needed for the {slots} slots of {level} before data can be moved{what}: braid add \
+            "{more} needed for the {slots} slots of {level} before data can be moved{what}: braid add \
              {name} MEMBER, and then the same command; by itself the level is changed with --layout preserve"
         );
         Err(self.no_shape(DOING, why))

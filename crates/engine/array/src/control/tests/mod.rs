@@ -25,6 +25,7 @@ mod levels;
 mod lifecycle;
 mod mixed_blocks;
 mod naming;
+mod number_of_copies;
 mod ppl;
 mod replacing;
 mod rescue;
