@@ -356,6 +356,7 @@ mod tests {
             1_002_922,
             2_014_699,
             3_003_373,
+            9_702_270,
         ];
         let arrays = saved.iter().filter(|seed| seed.kind == Kind::Array);
         let mut arrays = arrays.filter(|seed| !with_log.contains(&seed.seed));

@@ -34,6 +34,7 @@ impl Membership {
             let why = commands::not_done_yet(&self.record, "a reshape");
             return Err(ControlError::Shape { doing, array, why });
         }
+        self.record.marks_are_written().await;
         let device = opener
             .open(&self.record.shard)
             .map_err(|source| ControlError::Open { array: self.record.name.clone(), source })?;

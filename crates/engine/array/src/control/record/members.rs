@@ -439,10 +439,15 @@ impl Roster {
     }
 
     /// Gives the members that missed the last update what it said, as [`Roster::prepare_update`] would have; their numbers.
+    /// A spare is not among them: its age does not matter, and what it missed may be the slot that it was to get. That would be
+    /// in its superblock then, without what else belongs to it.
     pub(crate) fn catch_up(&mut self) -> Vec<MemberNr> {
         let shared = &self.shared;
-        let missed =
-            |member: &&mut Member| !member.is_faulty() && member.superblock.events < shared.events;
+        let missed = |member: &&mut Member| {
+            !member.is_faulty()
+                && member.standing != Standing::Spare
+                && member.superblock.events < shared.events
+        };
         let mut behind = Vec::new();
         for member in self.members.iter_mut().filter(missed) {
             behind.push(member.nr);

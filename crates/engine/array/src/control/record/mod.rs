@@ -80,6 +80,8 @@ pub(crate) struct Record {
     pub(crate) flushes: Flushes,
     /// Held by whoever writes the superblock of the journal device.
     pub(crate) tail_alone: Rc<Budget>,
+    /// Held by whoever marks a member that has left.
+    marking: Rc<Budget>,
     pub(crate) current_bitmap: Current,
     pub(crate) end: End,
     /// Users see all that the members hold, not less by command.
@@ -130,6 +132,7 @@ impl Record {
             changed: Notify::new(shard),
             flushes: Flushes::new(shard),
             tail_alone: Budget::new(shard, 1),
+            marking: Budget::new(shard, 1),
             current_bitmap: Current::new(shard, found, options.bitmap_daemon_sleep_ms),
             end: End::default(),
             shows_all: Cell::new(true),

@@ -43,6 +43,7 @@ impl Record {
         was: &Superblock,
         left: Left,
     ) -> Result<(), String> {
+        let _alone = self.marking.take(1).await;
         let device = opener.open(&self.shard).map_err(|error| error.to_string())?;
         let device = Metered::new(&self.shard, device);
         let over = Rc::new(Cell::new(false));
@@ -60,6 +61,12 @@ impl Record {
         let marked = self.mark(&device, opener.name(), was, left).await;
         over.set(true);
         marked
+    }
+
+    /// Waits until no member that has left is being marked: one that comes back meanwhile would have its new superblock
+    /// written over by the mark of the old one.
+    pub(crate) async fn marks_are_written(&self) {
+        drop(self.marking.take(1).await);
     }
 
     async fn mark(
