@@ -10,7 +10,7 @@ use super::jobs::job_of;
 use super::orders::{NoSuchArray, order, status, stopped};
 use super::running::Running;
 use super::scrubs::Known;
-use super::{flags, levels, reshaping, resizing, salvaged, stacking};
+use super::{flags, levels, resizing, salvaged, stacking};
 use crate::protocol::{Answer, Detail, Listed, Request};
 use anyhow::{Result, bail};
 use braid_array::array::Array;
@@ -128,7 +128,7 @@ impl Running {
             }
             Request::Reshape { array, shape, dry_run } => {
                 let array = self.find(Some(&array))?;
-                reshaping::reshape(&array, &shape, dry_run)?
+                levels::reshape(&array, &shape, dry_run)?
             }
             Request::Level { array, level, shape, dry_run } => {
                 let array = self.find(Some(&array))?;

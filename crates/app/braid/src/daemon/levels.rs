@@ -15,6 +15,17 @@ use braid_layout::{Level, layout_name, layout_number};
 /// mdadm's word for the layout that moves nothing.
 const PRESERVE: &str = "preserve";
 
+/// Gives the array another shape, which at level 1 is another number of copies, or only says what that would mean.
+///
+/// # Errors
+/// The array refuses it, with the reason.
+pub(super) fn reshape(array: &Array, shape: &NewShape, dry_run: bool) -> Result<Answer> {
+    match status(array)?.level {
+        Level::Raid1 => change(array, Level::Raid1, shape, dry_run),
+        _ => reshaping::reshape(array, shape, dry_run),
+    }
+}
+
 /// Gives the array another level, or only says what that would mean.
 ///
 /// # Errors

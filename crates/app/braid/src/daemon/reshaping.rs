@@ -1,6 +1,5 @@
 //! Another shape of a running array: the number of its members, its chunks and layout.
 
-use super::levels;
 use super::orders::{order, status};
 use crate::output::time::span;
 use crate::protocol::{Answer, NewShape, Reshaping};
@@ -10,7 +9,7 @@ use braid_array::control::reshaping::{Reshaped, WantedShape};
 use braid_array::control::steps::wanted::normal_layout;
 use braid_array::status::ArrayStatus;
 use braid_device::spec::show_size;
-use braid_layout::{Level, layout_name, layout_number};
+use braid_layout::{layout_name, layout_number};
 
 /// mdadm's words for the layout without a slot that has Q to itself.
 pub(super) const NORMALISE: [&str; 2] = ["normalise", "normalize"];
@@ -29,9 +28,6 @@ pub(super) fn estimated_rate(now: &ArrayStatus) -> u64 {
 /// The array refuses it, with the reason.
 pub(super) fn reshape(array: &Array, shape: &NewShape, dry_run: bool) -> Result<Answer> {
     let now = status(array)?;
-    if now.level == Level::Raid1 {
-        return levels::change(array, now.level, shape, dry_run);
-    }
     let rate = estimated_rate(&now);
     let number = |name: &str| match name.to_ascii_lowercase().as_str() {
         name if NORMALISE.contains(&name) => Ok(normal_layout(now.level, now.layout)),

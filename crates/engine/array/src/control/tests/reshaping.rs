@@ -285,7 +285,7 @@ fn a_reshape_that_cannot_be_is_refused_with_the_reason() {
     assert!(refusal(&control, 4).contains("metadata 1.0"));
     let create = CreateOptions { chunk_size: None, ..options(Level::Raid1, 2, 1) };
     let (_members, _array, control) = array_of(&world, create);
-    assert!(refusal(&control, 3).contains("not at raid1"));
+    assert!(refusal(&control, 3).contains("gives level 1 more copies"));
 }
 
 #[test]
