@@ -212,7 +212,7 @@ fn one_command_moves_data_and_changes_the_level_also_over_a_restart() {
     place.copy_in("in", "data");
     // Nobody would hold Q while data is moved.
     let six = "grow data --level 6 --layout left-symmetric";
-    place.run(six).refused(2, &["1 more members", "braid add data", "--layout preserve"]);
+    place.run(six).refused(2, &["one more member is", "braid add data", "--layout preserve"]);
     assert_eq!(place.detail("data")["level"], "raid5");
     place.run("add data e").ok();
     let would = place.run(&format!("{six} --dry-run --json")).ok();

@@ -105,7 +105,8 @@ fn spares_become_further_copies_of_which_each_has_all() {
 #[test]
 fn fewer_copies_are_those_in_sync_and_the_others_are_spares() {
     // Gone before, copies that stay, and who has them then.
-    let cases: [(&[&str], usize, &[&str], &[&str]); 4] = [
+    type Names = &'static [&'static str];
+    let cases: [(Names, usize, Names, Names); 4] = [
         (&[], 2, &["m0", "m1"], &["m2", "m3"]),
         (&["m1"], 2, &["m0", "m2"], &["m3"]),
         (&["m0", "m1"], 2, &["m2", "m3"], &[]),
