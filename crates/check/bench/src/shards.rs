@@ -81,10 +81,9 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
         ),
     ];
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let is_measured = |shards: u16| usize::from(shards) <= processors;
     let mut rows = Vec::new();
     for (name, options, least, moved) in loads {
-        let measured = MORE.into_iter().filter(|shards| is_measured(*shards));
+        let measured = MORE.into_iter().filter(|shards| usize::from(*shards) <= processors);
         let counts: Vec<u16> = [2, 1].into_iter().chain(measured).collect();
         let report = scaling(&options, &counts).with_context(|| format!("running {name:?}"))?;
         let ratio = report.ratio("2 shards", "1 shard");

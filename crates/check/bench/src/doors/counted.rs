@@ -106,12 +106,9 @@ pub fn serve(protocol: &str, folder: &Path) -> anyhow::Result<()> {
         while !opening.is_finished() {
             own.sleep(OPENING).await;
         }
-        let door = opening.join();
+        let Ok(_door) = opening.join() else { bail!("the door was not opened") };
         while !input_has_ended() {
             own.sleep(SERVING).await;
-        }
-        if door.is_err() {
-            bail!("the door was not opened");
         }
         // Nobody is left to stop the door and the array for, and what they would do is not a request's.
         std::process::exit(0)

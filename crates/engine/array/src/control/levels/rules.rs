@@ -128,15 +128,7 @@ pub(crate) fn shape_at(
         _ if now == 0 => chunk_for(component, chunk)?,
         _ => now,
     };
-    let spec = Spec {
-        level,
-        layout: number,
-        chunk_size,
-        raid_disks: disks,
-        component_size: component,
-        member_sizes: if level == Level::Raid0 { vec![component; disks] } else { Vec::new() },
-    };
-    let layout = Layout::new(&spec).map_err(|error| error.to_string())?;
+    let layout = layout_of((level, number), chunk_size, disks, component)?;
     if layout.array_size() != geometry.array_size() {
         return Err(format!(
             "it would have {} bytes instead of {}",
@@ -164,19 +156,30 @@ pub(crate) fn mirror_of(
         return Err(format!("a {level} array of less than two members keeps no second copy"));
     }
     let component = component(geometry)?;
-    let spec = Spec {
-        level,
-        layout: number,
-        chunk_size: 0,
-        raid_disks: copies,
-        component_size: component,
-        member_sizes: Vec::new(),
-    };
-    let layout = Layout::new(&spec).map_err(|error| error.to_string())?;
+    let layout = layout_of((level, number), 0, copies, component)?;
     // Those that keep their slots are not written anew.
     let first = in_sync.iter().take(copies).all(|slot| *slot < copies);
     let slots = if first { Slots::Same } else { Slots::First(in_sync) };
     Ok(Shape { level, number, layout, component, slots })
+}
+
+/// The layout of `disks` members of which `component` bytes are used.
+fn layout_of(
+    (level, layout): (Level, u32),
+    chunk_size: u64,
+    disks: usize,
+    component: u64,
+) -> Result<Layout, String> {
+    let member_sizes = if level == Level::Raid0 { vec![component; disks] } else { Vec::new() };
+    let spec = Spec {
+        level,
+        layout,
+        chunk_size,
+        raid_disks: disks,
+        component_size: component,
+        member_sizes,
+    };
+    Layout::new(&spec).map_err(|error| error.to_string())
 }
 
 /// Bytes that are used of each component.
@@ -257,15 +260,9 @@ mod tests {
     const COMPONENT: u64 = 40 * CHUNK;
 
     fn geometry(level: Level, number: u32, disks: usize) -> Geometry {
-        let spec = Spec {
-            level,
-            layout: number,
-            chunk_size: if level == Level::Raid1 { 0 } else { CHUNK },
-            raid_disks: disks,
-            component_size: COMPONENT,
-            member_sizes: if level == Level::Raid0 { vec![COMPONENT; disks] } else { Vec::new() },
-        };
-        Geometry::new(level, number, Layout::new(&spec).unwrap(), 512, COMPONENT, 1)
+        let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
+        let layout = layout_of((level, number), chunk, disks, COMPONENT).unwrap();
+        Geometry::new(level, number, layout, 512, COMPONENT, 1)
     }
 
     fn place(layout: &Layout, byte: u64) -> Place {
@@ -282,16 +279,7 @@ mod tests {
 
     #[test]
     fn copies_in_sync_are_the_first_when_there_are_fewer() {
-        let spec = Spec {
-            level: Level::Raid1,
-            layout: 0,
-            chunk_size: 0,
-            raid_disks: 4,
-            component_size: COMPONENT,
-            member_sizes: Vec::new(),
-        };
-        let layout = Layout::new(&spec).unwrap();
-        let four = Geometry::new(Level::Raid1, 0, layout, 512, COMPONENT, 1);
+        let four = geometry(Level::Raid1, 0, 4);
         let slots = |copies, in_sync: &[Slot]| {
             let shape = mirror_of(&four, copies, in_sync.to_vec()).unwrap();
             assert_eq!(shape.layout.array_size(), COMPONENT);
