@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use std::process::{Command, ExitStatus};
 use tempfile::NamedTempFile;
 
-/// What parity is computed with in a run that is counted: valgrind 3.19 refuses newer instructions.
+/// Parity is computed with this in a run that is counted: valgrind 3.19 refuses newer instructions.
 pub const SIMD: &str = "avx2";
 
 /// The file that one run's profile goes to.

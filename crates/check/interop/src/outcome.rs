@@ -1,4 +1,4 @@
-//! What guests of either kind have in common: the files that their kernels start with, and their ends: the result of a script, or
+//! Common to guests of either kind: the files that their kernels start with, and their ends: the result of a script, or
 //! why there is none.
 
 use std::io::Write;

@@ -27,7 +27,7 @@ const VAST_BYTES: u64 = 64 * TIB;
 /// All of the vast device from here on is a hole.
 const DATA_BYTES: u64 = 1 << 20;
 
-/// What was done, and to which bytes.
+/// The requests that were carried out, and their bytes.
 type Log = Vec<(&'static str, Range<u64>)>;
 
 /// A device that is as large as no memory is, and notes what it is asked to do.
@@ -63,7 +63,7 @@ impl Vast {
         self.log.lock().unwrap().clone()
     }
 
-    /// What was done of this name: how often, and all of it, one piece joined to the next.
+    /// The requests of this name: how many, and their bytes, one piece joined to the next.
     fn done(&self, name: &str, longest: u64) -> (usize, Range<u64>) {
         let log = self.log();
         let mut pieces = log.iter().filter(|(done, _)| *done == name).map(|(_, range)| range);

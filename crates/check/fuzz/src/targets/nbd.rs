@@ -34,7 +34,7 @@ pub const REQUESTS: Target = Target {
     ..PLAIN
 };
 
-/// What a client sends in transmission when lengths have 64 bits.
+/// The messages of a client in transmission when lengths have 64 bits.
 pub const EXTENDED_REQUESTS: Target = Target {
     name: "nbd-extended-requests",
     what: "NBD server: requests with extended headers",

@@ -143,7 +143,7 @@ fn kill(mut server: Child) {
     server.wait().expect("it runs");
 }
 
-/// What is done to the array while the guest runs from it.
+/// Fails, rebuilds and moves the array while the guest runs from it.
 fn disturb(place: &Place, server: Child, relay: &Relay) -> Child {
     place.await_file("healthy");
     place.braid(&["fail", "vault", "m1"]);

@@ -91,7 +91,7 @@ impl Kind {
         if leave { self.left()..self.disks.max(self.left()) } else { 0..0 }
     }
 
-    /// What is written into which of md's attributes.
+    /// The attribute of md that makes the change, and the value for it.
     fn by_md(&self) -> (&'static str, String) {
         match self.to == self.from {
             true => ("raid_disks", self.left().to_string()),

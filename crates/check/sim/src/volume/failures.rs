@@ -1,7 +1,7 @@
 //! Bricks that fail: blocks that cannot be read or take no write, a write or a flush that fails, a brick that is slow
 //! or gone. Some come back at the next mount, others never.
 //!
-//! What may be lost then is known exactly: what the recorded extents have on bricks that are not there, or on blocks
+//! The bytes that may be lost then are known exactly: what the recorded extents have on bricks that are not there, or on blocks
 //! that cannot be read. Nothing else may be, and the volume's check has to name the former.
 
 use super::ledger::Pairs;

@@ -84,7 +84,7 @@ fn refused(stream: &[u8]) -> ErrorCode {
     }
 }
 
-/// What a server answers to these options: the types of its replies, the transmission flags it told last, and how it ended.
+/// The answers of a server to these options: the types of its replies, the transmission flags it told last, and how it ended.
 fn agree(options: &[(u32, &[u8])]) -> (Vec<u32>, u16, Result<ServerHandshakeStep, String>) {
     let exports = ExportTable::new(vec![export()], None).expect("it may be offered");
     let mut sent = Vec::new();
@@ -172,7 +172,7 @@ fn a_request_without_a_payload_may_be_about_the_whole_export() {
         assert_eq!(refused(&raw(0, kind, 512, SIZE, b"")), code);
         assert_eq!(refused(&raw(0, kind, u64::MAX - 511, 512, b"")), code);
     }
-    // What is read travels, and is no longer than before.
+    // Data that is read travels, and is no longer than before.
     assert_eq!(refused(&raw(0, CMD_READ, 0, (1 << 32) + 512, b"")), ErrorCode::Invalid);
 }
 
