@@ -18,7 +18,7 @@ OPERATIONS ?= 40000
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint setup
+.PHONY: help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint deb setup
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -95,6 +95,10 @@ lint: ## Formatting, clippy with warnings denied, and the rules of the tree (car
 	cargo fmt --all --check
 	cargo clippy $(CHECKED) --workspace --all-targets -- -D warnings
 	cargo xtask tidy
+
+deb: ## Make a Debian package, with the unit, udev rules, manual and completions, in target/
+	cargo build --release -p braid
+	scripts/make-deb target/release/braid target
 
 setup: ## Install every system package that any target needs
 	scripts/setup-packages all

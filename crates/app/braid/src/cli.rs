@@ -7,13 +7,18 @@ mod changes;
 mod common;
 mod figures;
 mod hosts;
+mod mdadm;
+mod monitor;
 pub mod nbd;
 mod new_members;
 pub mod nvme;
 mod resume;
 mod scrub;
+mod service;
 mod settings;
 mod smart;
+#[cfg(test)]
+mod tests;
 pub mod ublk;
 pub mod vhost;
 pub mod volume;
@@ -24,9 +29,12 @@ pub use common::Control;
 use common::EXIT_CODES;
 pub use figures::{Iostat, Metrics, Stat};
 pub use hosts::Hosts;
+pub use mdadm::verb_for;
+pub use monitor::Monitor;
 pub use new_members::NewMembers;
 pub use resume::Resume;
 pub use scrub::{Check, Repair, Scrub};
+pub use service::{Completions, Config, ConfigCheck, Daemon, Incremental, Manual, Start};
 pub use settings::{Get, Set, State};
 pub use smart::Smart;
 
@@ -58,10 +66,21 @@ pub enum Command {
     /// Assemble arrays from their members and serve them, in the foreground, until stopped.
     #[command(visible_alias = "assemble")]
     Serve(Box<Serve>),
+    /// Serve the arrays of a configuration, from boot to shutdown: what a service manager runs.
+    Daemon(Daemon),
+    /// Start arrays in a server that runs already, or give members back to them.
+    Start(Start),
+    /// Tell the running server of a device that has come, or gone: what udev calls.
+    Incremental(Incremental),
+    /// Check the configuration.
+    #[command(subcommand)]
+    Config(Config),
     /// Show what the superblocks of members say.
     Examine(Examine),
     /// Show the state of a running array.
     Detail(Detail),
+    /// One line for each array and volume that runs, in the colour of its state.
+    Status(Status),
     /// Mark members of a running array as faulty; spares take over.
     Fail(SomeMembers),
     /// Set or clear flags of a member: write-mostly, failfast.
@@ -92,6 +111,8 @@ pub enum Command {
     Get(Get),
     /// Show what a running array has done, and how: requests, plans, cache, every layer down to the members.
     Stat(Stat),
+    /// Say what happens to arrays, and tell others of it by mail, a program or a webhook.
+    Monitor(Box<Monitor>),
     /// Show requests, queues and latencies of running arrays and their members, as iostat -x does.
     Iostat(Iostat),
     /// Try again, now, writes that wait because a member's file system is full, and jobs that could not go on.
@@ -103,6 +124,11 @@ pub enum Command {
     /// Logical volumes of files over many bricks: create, mount, add and remove bricks, balance, proxy.
     #[command(subcommand)]
     Volume(volume::Verb),
+    /// Print what completes this command line in a shell.
+    Completions(Completions),
+    /// Write the pages of the manual.
+    #[command(hide = true)]
+    Manual(Manual),
     /// Show all of it: an array of files, a file system, a lost member, a rebuild, every byte compared.
     Demo(Demo),
 }
@@ -136,6 +162,9 @@ pub struct Create {
     /// Check everything and show the result, write nothing.
     #[arg(long)]
     pub dry_run: bool,
+    /// Have the running server make it, run it and offer it to clients at once.
+    #[arg(long)]
+    pub start: bool,
     /// Accepted as mdadm does: braid asks no questions.
     #[arg(short = 'R', long, visible_alias = "yes")]
     pub run: bool,
@@ -156,13 +185,13 @@ pub struct Create {
 )]
 pub struct Serve {
     /// The members of one or more arrays.
-    #[arg(required_unless_present = "take_over", value_name = "MEMBER")]
+    #[arg(required_unless_present_any = ["take_over", "config", "scan"], value_name = "MEMBER")]
     pub members: Vec<String>,
     /// Where NBD clients connect: unix:PATH or tcp:ADDR:PORT, or systemd for the sockets that a service manager passes
     /// (LISTEN_FDS). May be given several times.
     #[arg(
         long,
-        required_unless_present_any = ["vhost_user", "ublk", "nvme", "fuse", "take_over"],
+        required_unless_present_any = ["vhost_user", "ublk", "nvme", "fuse", "take_over", "config", "scan"],
         value_name = "ADDRESS"
     )]
     pub nbd: Vec<nbd::NbdPlace>,
@@ -183,6 +212,16 @@ pub struct Serve {
     /// arguments of that server hold, and what is given here is added. When this server does not come up, the other goes on.
     #[arg(long, conflicts_with = "create")]
     pub take_over: bool,
+    /// The configuration of `braid daemon`, which is this with --config.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub config: Option<PathBuf>,
+    /// Start all arrays that the configuration of the running server wants, there; as `braid start --scan`.
+    #[arg(short, long, conflicts_with_all = ["members", "take_over", "create", "read_only", "config"])]
+    pub scan: bool,
+    /// Go on in the background: the command ends when clients can connect. What the server says then is in a file beside
+    /// the control socket, with the ending .log.
+    #[arg(long, conflicts_with_all = ["take_over", "config"])]
+    pub detach: bool,
     /// Number of threads that carry out requests [default: one for each core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub shards: Option<u16>,
@@ -245,6 +284,11 @@ pub struct Serve {
 impl Serve {
     /// Something says where clients connect.
     pub fn has_door(&self) -> bool {
+        self.config.is_some() || self.has_a_place()
+    }
+
+    /// An option says where clients connect.
+    pub fn has_a_place(&self) -> bool {
         let others = !self.ublk.places().is_empty() || self.fuse.is_some();
         !self.nbd.is_empty()
             || !self.vhost.vhost_user.is_empty()
@@ -361,6 +405,9 @@ pub struct Detail {
     /// Say with the exit code: 0 fine, 1 degraded, 2 not usable, 4 no such array or server.
     #[arg(short, long)]
     pub test: bool,
+    /// An [[array]] entry, as /etc/braid/braid.toml has it.
+    #[arg(long, conflicts_with_all = ["brief", "scan", "export", "json"])]
+    pub toml: bool,
     /// An ARRAY line, as mdadm.conf has it.
     #[arg(short, long, conflicts_with_all = ["export", "json"])]
     pub brief: bool,
@@ -373,6 +420,20 @@ pub struct Detail {
     /// MD_* variables, one a line.
     #[arg(short = 'Y', long, conflicts_with = "json")]
     pub export: bool,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// `braid status`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct Status {
+    /// Say with the exit code how the worst of them is: 0 good, 1 degraded, 2 not usable.
+    #[arg(short, long)]
+    pub test: bool,
     /// Answer in JSON.
     #[arg(long)]
     pub json: bool,
@@ -552,7 +613,6 @@ pub struct Speed {
 #[derive(Debug, Args)]
 pub struct Stop {
     /// The array: its name or UUID. Not needed when only one is running.
-    #[arg(required_unless_present = "all")]
     pub name: Option<String>,
     /// Stop all arrays of this server. It ends with its last array.
     #[arg(long, conflicts_with = "name")]
@@ -586,106 +646,4 @@ fn limit(text: &str) -> Result<u64, String> {
         return Ok(u64::MAX);
     }
     text.parse().map_err(|_| format!("{text:?} is neither a number of KiB per second nor \"none\""))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    fn parsed(words: &str) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(words.split_whitespace())
-    }
-
-    #[test]
-    fn the_definitions_do_not_contradict_each_other() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn mdadm_users_may_type_what_they_know() {
-        let words = "braid create data -l raid5 -n 3 -x1 -c 64 -p la -e 1.2 -z 1G -f -R --bitmap=internal \
-                     --bitmap-chunk=64M -k bitmap a b c d";
-        let Command::Create(create) = parsed(words).unwrap().command else {
-            panic!("create was typed")
-        };
-        let shape = create.shape;
-        assert_eq!(shape.level, Some(Level::Raid5));
-        assert_eq!((shape.raid_devices, shape.spare_devices), (Some(3), 1));
-        assert_eq!((shape.chunk, shape.size), (Some(64 << 10), Some(1 << 30)));
-        assert_eq!(
-            (shape.bitmap, shape.bitmap_chunk),
-            (Some(BitmapPlace::Internal), Some(64 << 20))
-        );
-        assert_eq!(create.members.names, ["a", "b", "c", "d"]);
-        assert!(shape.force);
-        assert!(parsed("braid assemble a b --nbd unix:/tmp/s").is_ok());
-    }
-
-    #[test]
-    fn the_manual_shows_what_may_be_typed() {
-        let pages =
-            [include_str!("../../../../docs/cli.md"), include_str!("../../../../docs/volumes.md")];
-        let lines = pages.iter().flat_map(|page| page.lines());
-        let lines: Vec<&str> = lines.filter(|line| line.starts_with("braid ")).collect();
-        assert!(lines.len() > 20, "the page has lost its examples");
-        for line in lines {
-            if let Err(error) = parsed(line) {
-                panic!("{line}: {error}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_shape_of_serve_is_for_create_only() {
-        assert!(parsed("braid serve --nbd unix:/s --level 5 a b").is_err());
-        assert!(
-            parsed("braid serve --nbd unix:/s --create x --level 5 -n 2 ram:1M ram:1M").is_ok()
-        );
-        assert!(parsed("braid serve a --vhost-user x=/s --vhost-user-mode 660").is_ok());
-        let host = "nqn.2014-08.org.nvmexpress:uuid:61dd22e0-a2b8-59f1-ba67-41d2cb2ff60d";
-        let nvme = format!("braid serve a --nvme tcp:127.0.0.1:4420 --nvme-allow {host}");
-        assert!(parsed(&nvme).is_ok());
-        assert!(parsed("braid serve a --fuse /mnt/arrays").is_ok());
-        // What stands behind it is a member.
-        assert!(parsed("braid serve --ublk a b").is_ok());
-        assert!(parsed("braid serve a --ublk=x=3 --ublk=y --ublk-memory 64M").is_ok());
-        assert!(parsed("braid serve --nbd unix:/s --create x --read-only a").is_err());
-    }
-
-    #[test]
-    fn impossible_words_are_refused_by_the_parser() {
-        for words in [
-            "braid",
-            "braid create",
-            "braid create data",
-            "braid create data -l 7 -n 2 a b",
-            "braid create a/b -l 5 -n 2 a b",
-            "braid serve a",
-            "braid serve a --nbd /tmp/s",
-            "braid serve a --nbd unix:/s --shards 0",
-            "braid serve a --nbd unix:/s --nbd-memory 63M",
-            "braid serve a --nbd unix:/s --nbd-connections 0",
-            "braid serve a --nbd unix:/s --nbd-mode 1777",
-            "braid serve a --nbd unix:/s --nbd-group no_such_group",
-            "braid serve a --nbd unix:/s --nbd-allow 10.0.0.0/33",
-            "braid serve a --nbd launchd",
-            "braid serve a --nbd unix:/s --tls require",
-            "braid serve a --nbd unix:/s --tls on --tls-certificates d",
-            "braid serve a --nbd unix:/s --tls-verify-peer",
-            "braid serve a --vhost-user =/s",
-            "braid serve a --nvme 4420",
-            "braid serve a --nvme tcp:127.0.0.1:4420 --nvme-allow host",
-            "braid serve a --nbd unix:/s --nvme-connections 3",
-            "braid serve a --nvme tcp:127.0.0.1:4420 --nvme-secret nqn.2026-01.org.example:a",
-            "braid serve a --nvme tcp:127.0.0.1:4420 --nvme-controller-secret nqn.2026-01.org.example:a=f",
-            "braid serve a --nbd unix:/s --vhost-user-mode 660",
-            "braid serve a --ublk=x=y",
-            "braid serve a --nbd unix:/s --ublk-memory 64M",
-            "braid stop",
-            "braid fail data",
-        ] {
-            assert!(parsed(words).is_err(), "{words}");
-        }
-    }
 }

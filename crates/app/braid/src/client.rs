@@ -11,6 +11,12 @@ use braid_nbd::ExportUri;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A server that has not answered for so long is asked whether it is there.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The time that it gets to say so.
+const PING_WAIT: Duration = Duration::from_secs(3);
 
 /// A connection to a running server.
 pub struct Client {
@@ -63,10 +69,11 @@ impl Client {
         let lost = || format!("the server at {path} went away; see what it printed");
         let ended = || Ended(path.clone());
         let sent = self.stream.get_mut().write_all(&line);
+        self.stream.get_ref().set_read_timeout(Some(PATIENCE)).context("setting a time limit")?;
         let mut answered = false;
         loop {
             let mut line = Vec::new();
-            let read = (&mut self.stream).take(LINE_MAX as u64).read_until(b'\n', &mut line);
+            let read = self.read_line(&mut line)?;
             // A server that ends in order takes its file away first; one that died leaves it.
             if !matches!(read, Ok(1..)) && !answered && !self.path.exists() {
                 return Err(ended().into());
@@ -88,6 +95,38 @@ impl Client {
                 answer => return Ok(answer),
             }
         }
+    }
+
+    /// Reads a line, for as long as it takes a server that is alive.
+    fn read_line(&mut self, line: &mut Vec<u8>) -> Result<std::io::Result<usize>> {
+        loop {
+            let read = (&mut self.stream).take(LINE_MAX as u64).read_until(b'\n', line);
+            let waits = matches!(&read, Err(error) if is_timeout(error));
+            if !waits {
+                // The part that came before a pause is in the line already.
+                return Ok(read.map(|_| line.len()));
+            }
+            if !self.is_alive() {
+                let path = self.path.display();
+                return Err(Unreadable(format!(
+                    "the server with the control socket {path} does not answer: it is starting, was stopped by a signal, or hangs"
+                ))
+                .into());
+            }
+        }
+    }
+
+    /// The server answers somebody else at once; one that has ended is noticed by whoever reads.
+    fn is_alive(&self) -> bool {
+        let asked = || {
+            let mut stream = UnixStream::connect(&self.path)?;
+            stream.set_read_timeout(Some(PING_WAIT))?;
+            let mut line = serde_json::to_vec(&Request::Ping)?;
+            line.push(b'\n');
+            stream.write_all(&line)?;
+            BufReader::new(stream).read_until(b'\n', &mut Vec::new())
+        };
+        !matches!(asked(), Err(error) if is_timeout(&error))
     }
 
     /// Asks for the state of an array.
@@ -138,6 +177,10 @@ impl Client {
             other => Err(unexpected(&other)),
         }
     }
+}
+
+fn is_timeout(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 /// An answer that does not belong to the question.

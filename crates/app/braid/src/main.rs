@@ -6,19 +6,24 @@ mod array_name;
 mod cli;
 mod client;
 mod commands;
+mod configuration;
 mod creating;
 mod daemon;
 mod demo;
 mod discover;
 mod exit;
 mod hosts;
+mod log;
 mod md_view;
 mod members;
 mod memory;
+mod monitor;
 mod on_shard;
 mod output;
 mod panics;
 mod protocol;
+mod scanning;
+mod service;
 mod settings;
 mod source;
 mod take_over;
@@ -26,26 +31,34 @@ mod volumes;
 mod wanted;
 
 use clap::Parser;
-use std::io::IsTerminal;
+use service::Priority;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     panics::end_the_process();
-    let cli = cli::Cli::parse();
-    let filter = EnvFilter::try_from_env("BRAID_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            if let Some(hint) = std::env::args().nth(1).and_then(|word| cli::verb_for(&word)) {
+                output::note(format!("braid: {hint}"));
+                return ExitCode::from(exit::FAILED);
+            }
+            error.exit()
+        }
+    };
+    log::begin();
     if let Some(warning) = braid_parity::override_warning() {
         output::note(format!("braid: {warning}"));
     }
     match commands::run(cli.command) {
         Ok(code) => code,
         Err(error) => {
-            output::note(format!("braid: {error:#}"));
+            let said = output::said(&error);
+            if std::env::args().any(|word| word == "--json") {
+                // Who cannot be told is told on standard error.
+                let _ = output::json(&serde_json::json!({ "error": said }));
+            }
+            output::tell(Priority::Error, format!("braid: {said}"));
             exit::code_of(&error)
         }
     }

@@ -38,6 +38,8 @@ pub const LINE_MAX: usize = 4 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
+    /// Whether anybody is there: answered at once.
+    Ping,
     /// Which arrays there are.
     List,
     /// The state of one array.
@@ -106,6 +108,10 @@ pub enum Request {
     Get { array: Option<String> },
     /// What one array has done.
     Stat { array: Option<String> },
+    /// Start arrays: of `members`, as they would be given to `serve`; those called by one of `arrays`; with `scan` all that
+    /// the server's configuration wants. `run`: without members that are missing; `force`: also where that may bring wrong
+    /// blocks back.
+    Start { members: Vec<String>, arrays: Vec<String>, scan: bool, run: bool, force: bool },
     /// Stop an array; without a name all of them. `force`: also while clients use them.
     Stop { array: Option<String>, force: bool },
     /// Let another process have everything, which waits at this socket to be told more.
@@ -215,6 +221,8 @@ pub enum Answer {
         last: Option<Box<ScrubReport>>,
         in_doubt: Option<InDoubt>,
     },
+    /// Arrays were started, or members taken by those that run: in sentences; and what is waited for, with the reason.
+    Started { done: Vec<String>, waiting: Vec<String> },
     /// A job is running.
     Progress { job: Job },
     /// No job is running any more.
@@ -522,6 +530,7 @@ mod tests {
     #[test]
     fn requests_come_back_from_their_line() {
         for request in [
+            Request::Ping,
             Request::List,
             Request::Wait { array: None },
             Request::Add {

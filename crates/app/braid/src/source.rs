@@ -5,7 +5,7 @@
 
 use crate::members::Member;
 use crate::on_shard;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use braid_device::file::Mode;
 use braid_device::{IoError, IoErrorKind, IoSets, Op, Opener, Request};
 use braid_shard::mailbox::Remote;
@@ -41,7 +41,11 @@ impl Source {
     /// # Errors
     /// When it is not there or may not be read.
     pub fn file(path: &Path) -> Result<Source> {
-        let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+        let doing = || format!("opening {}", path.display());
+        let file = File::open(path).with_context(doing)?;
+        if file.metadata().with_context(doing)?.is_dir() {
+            bail!("{} is a directory; name a file in it, or a block device", path.display());
+        }
         Ok(Source::File(file))
     }
 

@@ -19,8 +19,8 @@ Sizes take K, M, G and T, powers of 1024.";
 /// How to reach a running server.
 #[derive(Debug, Clone, Args)]
 pub struct Control {
-    /// The control socket of `braid serve` [default: $XDG_RUNTIME_DIR/braid/control.sock, or
-    /// /run/braid/control.sock].
+    /// The control socket of the server [default: /run/braid/control.sock for root, else
+    /// $XDG_RUNTIME_DIR/braid/control.sock].
     #[arg(long, env = "BRAID_CONTROL", value_name = "PATH", hide_env_values = true)]
     pub control: Option<PathBuf>,
 }

@@ -100,7 +100,7 @@ pub struct Metrics {
     pub metrics: Option<Place>,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || "seconds from 0.1 to 86400".to_string();
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
     if !(0.1..=86400.0).contains(&seconds) {

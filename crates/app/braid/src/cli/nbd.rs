@@ -26,7 +26,11 @@ impl FromStr for NbdPlace {
     fn from_str(text: &str) -> Result<NbdPlace, AddressError> {
         match text {
             "systemd" => Ok(NbdPlace::Activated),
-            text => text.parse().map(NbdPlace::Address),
+            text => Ok(NbdPlace::Address(match text.parse()? {
+                // What `detail` shows is of use anywhere.
+                Address::Unix(path) => Address::Unix(std::path::absolute(&path).unwrap_or(path)),
+                address => address,
+            })),
         }
     }
 }

@@ -27,7 +27,9 @@ impl FromStr for VhostPlace {
         if path.is_empty() || array.as_ref().is_some_and(String::is_empty) {
             return Err("write PATH, or NAME=PATH for one of several arrays".into());
         }
-        Ok(VhostPlace { array, path: path.into() })
+        let path = PathBuf::from(path);
+        // What `detail` shows is of use anywhere.
+        Ok(VhostPlace { array, path: std::path::absolute(&path).unwrap_or(path) })
     }
 }
 

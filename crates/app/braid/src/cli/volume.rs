@@ -27,6 +27,8 @@ pub enum Verb {
     /// List the volumes that are mounted, and those that this machine knows.
     #[command(visible_alias = "ls")]
     List(List),
+    /// Take a volume that is not mounted off the list of those that this machine knows.
+    Forget(Forget),
     /// Show a mounted volume: its bricks, how full each is, what it does, the job under way.
     Status(Status),
     /// Show what the superblocks of bricks say.
@@ -201,6 +203,18 @@ pub struct List {
     pub state: State,
     #[command(flatten)]
     pub control: Control,
+}
+
+/// `braid volume forget`.
+#[derive(Debug, Args)]
+pub struct Forget {
+    /// The volume: its name or UUID.
+    pub name: String,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub state: State,
 }
 
 /// `braid volume status`.

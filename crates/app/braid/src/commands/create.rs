@@ -12,12 +12,14 @@ use crate::output;
 use crate::protocol::{Answer, Flags, Request};
 use crate::settings::kept::Kept;
 use crate::settings::{ArraySettings, Assignment, list};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use braid_array::stacking;
 use std::process::ExitCode;
 
 pub fn run(options: cli::Create) -> Result<ExitCode> {
-    if options.members.names.iter().any(|member| member.starts_with(stacking::PREFIX)) {
+    if options.start
+        || options.members.names.iter().any(|member| member.starts_with(stacking::PREFIX))
+    {
         return over_running_arrays(options);
     }
     // The journal comes last.
@@ -32,6 +34,13 @@ pub fn run(options: cli::Create) -> Result<ExitCode> {
         flags: &options.members.flags,
         force: options.shape.force,
     };
+    for member in wish.members.iter().flatten().filter(|member| member.in_memory()) {
+        output::note(format!(
+            "warning: {} is in the memory of this command, and the array ends with it: `braid serve --create` makes one \
+             that stays for as long as it is served",
+            member.name
+        ));
+    }
     let mut show = |table| if options.json { Ok(()) } else { output::line(table) };
     let plan = match plan(home, &wish, &mut show) {
         Ok(plan) => plan,
@@ -69,6 +78,7 @@ pub fn run(options: cli::Create) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Has the server make it that runs the arrays below it, or that is to run it.
 fn over_running_arrays(options: cli::Create) -> Result<ExitCode> {
     let as_given = |text: &String| match text.as_str() {
         MISSING => Ok(text.clone()),
@@ -84,7 +94,18 @@ fn over_running_arrays(options: cli::Create) -> Result<ExitCode> {
         settings: options.stripe_size.into_iter().map(|one| (one.name, one.value)).collect(),
         dry_run: options.dry_run,
     };
-    let answer = Client::connect(&options.control.path())?.ask(&request)?;
+    let mut client = Client::connect(&options.control.path())?;
+    // The user reads what is to be known before anything is written.
+    if !options.dry_run {
+        let Request::Create { name, shape, members, flags, settings, .. } = request.clone() else {
+            return Err(anyhow!("the request to create an array is another one"));
+        };
+        let planned = Request::Create { name, shape, members, flags, settings, dry_run: true };
+        if let Answer::Created { warnings, .. } = client.ask(&planned)? {
+            warnings.iter().for_each(|warning| output::note(format!("warning: {warning}")));
+        }
+    }
+    let answer = client.ask(&request)?;
     let Answer::Created { found, warnings, text, report } = answer else {
         return Err(unexpected(&answer));
     };
@@ -94,7 +115,7 @@ fn over_running_arrays(options: cli::Create) -> Result<ExitCode> {
         found.into_iter().try_for_each(output::line)?;
         output::line(text)?;
     }
-    for warning in warnings {
+    for warning in warnings.iter().filter(|_| options.dry_run) {
         output::note(format!("warning: {warning}"));
     }
     Ok(ExitCode::SUCCESS)

@@ -32,7 +32,9 @@ pub fn run(options: &cli::Detail) -> Result<ExitCode> {
         }
     } else {
         for detail in &details {
-            output::line(if options.export {
+            output::line(if options.toml {
+                brief::toml(detail)
+            } else if options.export {
                 brief::export(detail)
             } else if options.brief || options.scan {
                 brief::lines(detail, options.verbose)

@@ -57,7 +57,10 @@ pub fn run(options: &Examine) -> Result<ExitCode> {
                     Ok(text) => output::line(text)?,
                     Err(error) => {
                         code = code.max(UNREADABLE);
-                        output::note(format!("braid: {error:#}"));
+                        output::note(format!(
+                            "braid: {error}",
+                            error = crate::output::said(&error)
+                        ));
                     }
                 }
             }
@@ -83,7 +86,7 @@ fn bitmaps(paths: &[PathBuf]) -> Result<ExitCode> {
             Ok(text) => output::line(text)?,
             Err(error) => {
                 code = UNREADABLE;
-                output::note(format!("braid: {error:#}"));
+                output::note(format!("braid: {error}", error = crate::output::said(&error)));
             }
         }
     }
@@ -118,7 +121,7 @@ fn look(sources: &Sources, path: &Path) -> Result<Read, Unfit> {
     let examined = sources
         .of(path)
         .and_then(|source| discover::examine_source(&source, &path.display().to_string()))
-        .map_err(|error| unfit(format!("{error:#}"), UNREADABLE))?;
+        .map_err(|error| unfit(crate::output::said(&error), UNREADABLE))?;
     let container = refuse_container(&examined.signatures).err();
     match &examined.superblock {
         Ok(Some(superblock)) => {

@@ -102,7 +102,9 @@ pub fn ask(client: &mut Client, name: Option<&str>) -> Result<Vec<Stat>> {
             None => Ok(vec![client.stat(None)?]),
         };
     }
-    refused.iter().for_each(|error| output::note(format!("braid: {error:#}")));
+    refused.iter().for_each(|error| {
+        output::note(format!("braid: {error}", error = crate::output::said(error)))
+    });
     Ok(tops(stats))
 }
 

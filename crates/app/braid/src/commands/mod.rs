@@ -3,16 +3,21 @@
 mod add;
 mod bench;
 mod check;
+mod config;
 mod create;
+mod daemon;
 mod detail;
 mod done;
 mod examine;
 mod fail;
 mod get;
 mod grow;
+mod incremental;
 mod iostat;
 mod layers;
+mod manual;
 mod member;
+mod monitor;
 mod re_add;
 mod remove;
 mod repair;
@@ -22,7 +27,9 @@ mod scrub;
 mod serve;
 mod set;
 mod speed;
+mod start;
 mod stat;
+mod status;
 mod stop;
 mod volume;
 mod wait;
@@ -39,6 +46,12 @@ pub fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Create(options) => create::run(options),
         Command::Serve(options) => serve::run(*options),
+        Command::Daemon(options) => daemon::run(options),
+        Command::Start(options) => start::run(options),
+        Command::Incremental(options) => incremental::run(options),
+        Command::Completions(options) => manual::completions(&options),
+        Command::Manual(options) => manual::pages(&options),
+        Command::Config(verb) => config::run(verb),
         Command::Examine(options) => examine::run(&options),
         Command::Detail(options) => detail::run(&options),
         Command::Fail(options) => fail::run(options),
@@ -56,6 +69,8 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Set(options) => set::run(options),
         Command::Get(options) => get::run(&options),
         Command::Stat(options) => stat::run(&options),
+        Command::Monitor(options) => monitor::run(&options),
+        Command::Status(options) => status::run(&options),
         Command::Iostat(options) => iostat::run(&options),
         Command::Stop(options) => stop::run(options),
         Command::Bench(options) => bench::run(*options),

@@ -30,13 +30,24 @@ pub fn run(options: Scrub, repair: bool, parity_only: bool) -> Result<ExitCode> 
         let settings = vec![(hours.name, hours.value)];
         client.order(&Request::Set { array: name, settings, once: false })?;
     }
-    let started = client.order(&Request::Scrub { array: array.clone(), repair, parity_only })?;
+    let kind = if repair { "repair" } else { "check" };
+    let runs = wait && client.detail(array.as_deref())?.job.is_some_and(|job| job.kind == kind);
+    let request = Request::Scrub { array: array.clone(), repair, parity_only };
+    let started = match runs {
+        true => {
+            output::note(format!("a {kind} is running already: this follows it"));
+            String::new()
+        }
+        false => client.order(&request)?,
+    };
     if !wait {
         return say_done(&started, json);
     }
     let mut progress = Progress::new(json);
     let (last, detail) = client.wait(array.as_deref(), &mut |job| progress.show(job))?;
-    progress.finish();
+    if let Some(done) = progress.finish() {
+        output::note(done);
+    }
     conclude(last, detail, json, repair)
 }
 

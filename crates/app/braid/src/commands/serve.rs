@@ -1,47 +1,53 @@
-//! `braid serve`: the foreground server from its start to its orderly end.
+//! `braid serve`, and `braid daemon`, which is the same by a configuration: the server from its start to its orderly end.
 
-mod announce;
+mod detach;
 mod doors;
-mod looking;
 mod passed;
 mod read_only;
-mod settings;
-mod start;
-mod starting;
 
-use crate::cli::Serve;
+use super::{config, start};
+use crate::cli::{Serve, Start};
+use crate::configuration::{Configuration, Monitor};
 use crate::creating::{Plan, Refusal, Wish, make, plan};
+use crate::daemon::announce::announce;
 use crate::daemon::control_socket::{ControlSocket, default_path};
 use crate::daemon::grouping::{Group, Trouble, group};
 use crate::daemon::layers::{layer, only};
 use crate::daemon::running::{Around, Running};
 use crate::daemon::scrubs::Scrubs;
 use crate::daemon::smart_watch::Asking;
+use crate::daemon::sought::Sought;
 use crate::daemon::spares::Spares;
+use crate::daemon::starting::{self, Begun, How, start_all};
 use crate::daemon::{
-    End, away_watch, memory_watch, metrics, scrub_watch, signals, smart_watch, spare_watch, volumes,
+    End, away_watch, event_watch, looking, memory_watch, metrics, scrub_watch, service_watch,
+    signals, smart_watch, spare_watch, volumes,
 };
 use crate::exit::{DEGRADED, FAILED};
 use crate::hosts::Guard;
 use crate::md_view::MdView;
 use crate::members::{Member, parse_all};
 use crate::memory::Memory;
+use crate::monitor::telling::Telling;
 use crate::on_shard;
 use crate::output;
+use crate::protocol::Detail;
+use crate::scanning::Scanner;
+use crate::service;
 use crate::settings::ArraySettings;
+use crate::settings::group::SpareGroup;
 use crate::settings::kept::Kept;
 use crate::take_over::giving::{self, Giving, NotTaken};
 use crate::take_over::taking::{self, Taking};
 use crate::take_over::{Given, successor};
 use crate::wanted::array::Shape;
-use announce::announce;
 use anyhow::{Context, Result, anyhow};
 use braid_array::salvage::Salvage;
 use braid_device::{Opener, Target};
 use braid_shard::mailbox::Remote;
 use braid_shard::threads::Shards;
-use looking::{Looking, Sought};
-use starting::{Begun, How, start_all};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -52,22 +58,50 @@ const LET_GO_WAIT: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The time that requests of clients get to be answered at the end.
 const DRAIN_WAIT: Duration = Duration::from_secs(2);
+/// The time that an orderly end may take, as the service manager is told: members that do not answer have their own.
+const END_WAIT: Duration = Duration::from_secs(120);
 
-pub fn run(mut options: Serve) -> Result<ExitCode> {
+pub fn run(options: Serve) -> Result<ExitCode> {
+    if options.scan {
+        let Serve { run, force, control, .. } = options;
+        return start::run(Start {
+            words: Vec::new(),
+            scan: true,
+            run,
+            force,
+            json: false,
+            control,
+        });
+    }
+    if options.detach {
+        if !detach::is_detached() {
+            return detach::detach(&options.control.path());
+        }
+        detach::leave_terminal()?;
+    }
+    // Paths need not be text; then this server is not taken over, which `giving` says.
+    run_with(options, taking::arguments().unwrap_or_default())
+}
+
+/// The same; `arguments` say so to a server that takes over.
+pub(super) fn run_with(options: Serve, mut arguments: Vec<String>) -> Result<ExitCode> {
+    let (mut options, mut configuration) = configured(options)?;
     let (send_end, ends) = mpsc::channel();
     // From here on a signal is an orderly end, also while arrays are being assembled.
     signals::listen(send_end.clone())?;
     let place = options.control.control.clone().unwrap_or_else(default_path);
-    // Paths need not be text; then this server is not taken over, which `giving` says.
-    let mut arguments = taking::arguments().unwrap_or_default();
     let mut taking = None;
     let mut socket = None;
     if options.take_over {
         let begun = Taking::begin(&place).context("taking over from the running server")?;
         (options, arguments) = begun.options(options)?;
+        (options, configuration) = configured(options)?;
         taking = Some(begun);
     } else {
         socket = Some(ControlSocket::bind(&place)?);
+    }
+    if let Some(read) = &configuration {
+        service::protect(read.lock_memory);
     }
     let shards = on_shard::start_shards(usize::from(shard_count(options.shards)))?;
     // The clients' pause begins here.
@@ -82,7 +116,8 @@ pub fn run(mut options: Serve) -> Result<ExitCode> {
             (bound, _) => bound.context("a server has a control socket")?,
         };
         let before = (given.take(), taking.take());
-        match serve((&options, &arguments), &shards, socket, before, (&send_end, &ends))? {
+        let wanted = (&options, arguments.as_slice(), configuration.as_ref());
+        match serve(wanted, &shards, socket, before, (&send_end, &ends))? {
             Outcome::Ended(code) => return Ok(code),
             Outcome::Given(giving) => match giving.finish() {
                 Ok(()) => {
@@ -92,7 +127,8 @@ pub fn run(mut options: Serve) -> Result<ExitCode> {
                 Err(not_taken) => {
                     let NotTaken { error, given: back, members } = *not_taken;
                     output::note(format!(
-                        "braid: the process that was to take over did not come up, so this one goes on: {error:#}"
+                        "braid: the process that was to take over did not come up, so this one goes on: {error}",
+                        error = crate::output::said(&error)
                     ));
                     options.members = members;
                     options.create = None;
@@ -114,7 +150,7 @@ enum Outcome {
 /// Serves from the start of the arrays to their end; `given` was another server's, and is this one's as soon as `taking` is
 /// done.
 fn serve(
-    (options, arguments): (&Serve, &[String]),
+    (options, arguments, configuration): (&Serve, &[String], Option<&Configuration>),
     shards: &Shards,
     socket: ControlSocket,
     (mut given, taking): (Option<Given>, Option<Taking>),
@@ -127,13 +163,21 @@ fn serve(
     let spares = Arc::new(Spares::default());
     let told = (Arc::clone(&scrubs), Arc::clone(&spares));
     let guard = Guard { handed_over: given.is_some(), ..options.hosts.guard() };
-    let how = How::new(options, kept.clone(), told, (count, memory.for_caches()), guard);
+    let mut how = how(options, kept.clone(), told, (count, memory.for_caches()), guard);
+    let scanner = Scanner::default();
+    let mut names = options.members.clone();
+    if let Some(read) = configuration {
+        let (more, groups) = scanned(&scanner, read, &names);
+        names.extend(more);
+        how.groups = groups;
+    }
+    let resident = configuration.is_some();
     let Some(Found { groups, members, troubles }) =
-        members_of(home, options, &how, given.is_some())?
+        members_of(home, (options, &names), &how, given.is_some())?
     else {
         return Ok(Outcome::Ended(ExitCode::from(FAILED)));
     };
-    if groups.is_empty() || how.strict && !troubles.is_empty() {
+    if groups.is_empty() && !resident || how.strict && !troubles.is_empty() {
         let left =
             if groups.is_empty() { "nothing to serve" } else { "nothing is started (--strict)" };
         output::note(format!("braid: {left}: braid examine MEMBER… shows what is on them"));
@@ -152,10 +196,10 @@ fn serve(
     } else {
         start_all(shards.remotes(), starts, &how, &mut begun)
     };
-    let Begun { arrays, below, waiting } = begun;
+    let Begun { arrays, below, waiting, .. } = begun;
     let md_view = Arc::new(MdView::default());
     let started = started.and_then(|()| {
-        let none = arrays.is_empty() && salvaged.is_empty();
+        let none = arrays.is_empty() && salvaged.is_empty() && !resident;
         if none { Err(anyhow!("nothing to serve: no array could be started")) } else { Ok(()) }
     });
     let doors = started.and_then(|()| {
@@ -166,6 +210,14 @@ fn serve(
         let targets = running.chain(looked_at).filter(free).collect();
         doors::open(options, shards.remotes(), targets, &md_view, given.as_mut())
     });
+    let sought = (!options.read_only).then(|| Sought {
+        waiting: starting::named(&members, &waiting),
+        troubles,
+        configuration: configuration.map(|read| read.path.clone()),
+        scanner,
+        degraded_after: configuration.and_then(|read| read.degraded_after).map(Duration::from_secs),
+        ..Sought::new(how)
+    });
     let around = Around {
         remotes: shards.remotes().to_vec(),
         kept,
@@ -175,6 +227,8 @@ fn serve(
         guard,
         door: socket.door(),
         given: members.iter().map(|member| member.name.clone()).collect(),
+        sought,
+        resident,
     };
     let running = Running::new(
         arrays.clone(),
@@ -223,12 +277,16 @@ fn serve(
         if let Some(metrics) = &metrics {
             output::line(format!("metrics: {}", metrics.place()))?;
         }
-        output::line(format!("control socket: {}", socket.path().display()))?;
-        let waiting = starting::named(&members, &waiting);
-        let sought = Sought { troubles, waiting, how };
-        let looking = Looking::begin(&running, sought)?;
+        output::line(format!("{}{}", detach::LISTENS, socket.path().display()))?;
+        looking::start(&running)?;
+        service::ready(&running.summary());
+        service_watch::start(&running)?;
+        watch_events(&running, configuration)?;
         let end = wait_for_end(&running, &socket, arguments, ends)?;
-        let missing = looking.end();
+        if !matches!(end, Ending::Given(_)) {
+            service::stopping(END_WAIT);
+        }
+        let missing = running.stop_looking();
         drop(metrics);
         // Clients get the answers to what they have asked for.
         let left = doors.drain(DRAIN_WAIT);
@@ -254,13 +312,87 @@ fn serve(
     left.lines.iter().for_each(|line| output::note(format!("braid: {line}")));
     let code = if !left.well {
         ExitCode::from(FAILED)
-    } else if missing {
+    } else if missing && !resident {
         output::note("braid: something that was given was missing to the end (exit code 1)");
         ExitCode::from(DEGRADED)
     } else {
         ExitCode::SUCCESS
     };
     Ok(Outcome::Ended(code))
+}
+
+/// The options that a configuration stands for, where there is one.
+fn configured(options: Serve) -> Result<(Serve, Option<Configuration>)> {
+    let Some(path) = &options.config else { return Ok((options, None)) };
+    let read = Configuration::read(path)?;
+    for ignored in &read.ignored {
+        let (path, line) = (ignored.path.display(), ignored.line);
+        output::note(format!("note: {path}:{line} is ignored: {}", ignored.why));
+    }
+    let parsed = config::serve_options(&read)?;
+    let control = match options.control.control.is_some() {
+        true => options.control,
+        false => parsed.control,
+    };
+    let Serve { members, take_over, config, .. } = options;
+    Ok((Serve { members, take_over, config, control, ..parsed }, Some(read)))
+}
+
+/// The members that the configuration wants, beside those of `names`, and the spare groups of their arrays.
+fn scanned(
+    scanner: &Scanner,
+    read: &Configuration,
+    names: &[String],
+) -> (Vec<String>, BTreeMap<[u8; 16], SpareGroup>) {
+    let known: Vec<PathBuf> =
+        names.iter().map(PathBuf::from).filter(|path| path.is_absolute()).collect();
+    let found = scanner.scan(read, &known, &|superblock| read.wants(superblock));
+    for note in &found.notes {
+        output::note(format!("note: {note}"));
+    }
+    let name = |path: &PathBuf| Path::display(path).to_string();
+    (found.members.iter().map(name).collect(), found.groups)
+}
+
+/// How the options want arrays started.
+fn how(
+    options: &Serve,
+    kept: Kept,
+    (scrubs, spares): (Arc<Scrubs>, Arc<Spares>),
+    (shards, memory_max): (u16, u64),
+    guard: Guard,
+) -> How {
+    How {
+        run: options.run,
+        force: options.force,
+        // A new array has all its members.
+        strict: options.strict || options.create.is_some(),
+        stack: options.stack,
+        uuid: options.uuid.clone(),
+        asked: options.asked(),
+        kept,
+        scrubs,
+        spares,
+        shards,
+        memory_max,
+        guard,
+        groups: BTreeMap::new(),
+    }
+}
+
+/// Events are told: by a configuration to everybody, else to who has asked for such lines.
+fn watch_events(running: &Arc<Running>, configuration: Option<&Configuration>) -> Result<()> {
+    let Some(read) = configuration else {
+        if tracing::enabled!(tracing::Level::INFO) {
+            let telling = Telling::begin(Monitor::default())?;
+            event_watch::start(running, (telling, false), Box::new(|_| None))?;
+        }
+        return Ok(());
+    };
+    let telling = Telling::begin(read.monitor.clone())?;
+    let read = Configuration::read(&read.path)?;
+    let spares = move |detail: &Detail| read.spares_of(&detail.uuid, &detail.full_name);
+    event_watch::start(running, (telling, true), Box::new(spares))
 }
 
 /// The reason why a server ends.
@@ -283,13 +415,19 @@ fn wait_for_end(
             End::Stopped => return Ok(Ending::Stopped),
             End::Renew => {
                 if let Err(error) = successor::start(socket.path()) {
-                    output::note(format!("braid: no new process takes over: {error:#}"));
+                    output::note(format!(
+                        "braid: no new process takes over: {error}",
+                        error = crate::output::said(&error)
+                    ));
                 }
             }
             End::TakeOver(place) => {
                 match giving::begin(running, &socket.door(), (arguments, &place)) {
                     Ok(giving) => return Ok(Ending::Given(giving)),
-                    Err(error) => output::note(format!("braid: not taken over: {error:#}")),
+                    Err(error) => output::note(format!(
+                        "braid: not taken over: {error}",
+                        error = crate::output::said(&error)
+                    )),
                 }
             }
         }
@@ -311,13 +449,17 @@ fn shard_count(asked: Option<u16>) -> u16 {
 
 /// The members of each array, and those that cannot be used, which are named; `None` when they were refused and that has
 /// been said.
-fn members_of(home: &Remote, options: &Serve, how: &How, anothers: bool) -> Result<Option<Found>> {
+fn members_of(
+    home: &Remote,
+    (options, names): (&Serve, &[String]),
+    how: &How,
+    anothers: bool,
+) -> Result<Option<Found>> {
     let Some(name) = &options.create else {
         let (groups, members, troubles) = if options.read_only {
-            (read_only::groups(home, &options.members)?, Vec::new(), Vec::new())
+            (read_only::groups(home, names)?, Vec::new(), Vec::new())
         } else {
-            let members: Vec<Member> =
-                parse_all(&options.members, false)?.into_iter().flatten().collect();
+            let members: Vec<Member> = parse_all(names, false)?.into_iter().flatten().collect();
             let (groups, troubles) = group_in_time(home, &members, anothers);
             (groups, members, troubles)
         };

@@ -16,10 +16,13 @@ pub fn run(options: &Wait) -> Result<ExitCode> {
         waited = true;
         progress.show(job)
     })?;
-    progress.finish();
+    if let Some(done) = progress.finish() {
+        output::note(done);
+    }
     let failed = last.as_ref().filter(|job| waited && job.outcome == "failed").cloned();
     let code = if options.test { detail.exit_code() } else { 0 };
-    let line = format!("array {} is idle: {}", detail.name, detail.state);
+    let nothing = if waited { "" } else { "; nothing was running" };
+    let line = format!("array {} is idle: {}{nothing}", detail.name, detail.state);
     if options.json {
         output::json_line(&Answer::Idle { last, detail: Box::new(detail) })?;
     } else {

@@ -1,6 +1,6 @@
 //! What is said of a new array, as text and as JSON.
 
-use crate::output::size;
+use crate::output::{count, size};
 use crate::settings::{ArraySettings, Assignment, list as list_of};
 use braid_array::create::Created;
 use braid_format::uuid_text;
@@ -16,9 +16,9 @@ pub fn text(created: &Created, settings: &[Assignment], dry_run: bool) -> String
     };
     lines.push(format!("array {} {done}: {}, {size}", created.name, created.level));
     let mut shape = format!(
-        "  {} slots, {} spares",
-        created.raid_disks,
-        created.members.iter().filter(|member| member.slot.is_none()).count()
+        "  {}, {}",
+        count(created.raid_disks, "slot"),
+        count(created.members.iter().filter(|member| member.slot.is_none()).count(), "spare")
     );
     if created.chunk_size > 0 {
         shape.push_str(&format!(", chunk {}", size::chunk(created.chunk_size)));
@@ -55,8 +55,12 @@ pub fn text(created: &Created, settings: &[Assignment], dry_run: bool) -> String
     if !created.missing.is_empty() {
         let slots: Vec<String> = created.missing.iter().map(usize::to_string).collect();
         lines.push(format!(
-            "  slots {} are missing: it starts degraded; `braid add` fills them",
-            slots.join(", ")
+            "  {}: it starts degraded; `braid add` fills {}",
+            match slots.as_slice() {
+                [only] => format!("slot {only} is missing"),
+                _ => format!("slots {} are missing", slots.join(", ")),
+            },
+            if slots.len() == 1 { "it" } else { "them" }
         ));
     }
     if created.needs_resync {

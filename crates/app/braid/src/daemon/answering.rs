@@ -7,6 +7,7 @@ use super::control_socket::Handler;
 use super::creating::Wanted;
 use super::details::{self, Outside};
 use super::jobs::job_of;
+use super::looking;
 use super::orders::{NoSuchArray, order, status, stopped};
 use super::running::Running;
 use super::scrubs::Known;
@@ -59,7 +60,7 @@ impl Running {
             }
             Err(error) => {
                 let no_such_array = error.downcast_ref::<NoSuchArray>().is_some();
-                answer(Answer::Refused { error: format!("{error:#}"), no_such_array });
+                answer(Answer::Refused { error: crate::output::said(&error), no_such_array });
             }
         }
         drop(asked);
@@ -80,6 +81,7 @@ impl Running {
                 let wish = Wanted { name, shape: *shape, members, flags, settings, dry_run };
                 self.create(&wish)?
             }
+            Request::Ping => done("here".to_string()),
             Request::List => Answer::List { arrays: self.list()? },
             Request::Detail { array } => {
                 if let Some(array) = self.find_salvaged(array.as_deref()) {
@@ -197,6 +199,9 @@ impl Running {
                 let array = self.find(array.as_deref())?;
                 Answer::Stat { stat: Box::new(self.stat(&array)?) }
             }
+            Request::Start { members, arrays, scan, run, force } => {
+                self.start(&looking::Wanted { members, arrays, scan, run, force })?
+            }
             Request::Stop { array, force } => self.stop(array.as_deref(), force)?,
             Request::TakeOver { at } => {
                 self.end(End::TakeOver(at));
@@ -225,6 +230,13 @@ impl Running {
             all.push(Listed { name, uuid, state, exports: detail.exports });
         }
         Ok(all)
+    }
+
+    /// The state of all arrays that run.
+    pub(super) fn details(&self) -> Vec<Detail> {
+        let arrays = self.arrays().clone();
+        // One that is stopped meanwhile has none.
+        arrays.iter().filter_map(|array| self.detail(array).ok()).collect()
     }
 
     /// The array of that name as its clients see it.

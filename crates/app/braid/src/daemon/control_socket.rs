@@ -39,8 +39,11 @@ struct Listening {
     closed: AtomicBool,
 }
 
-/// Where the socket is unless somebody says otherwise.
+/// Where the socket is unless somebody says otherwise. root has one, however root came to be: by a login, sudo, or at boot.
 pub fn default_path() -> PathBuf {
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/run/braid/control.sock");
+    }
     let folder = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
     folder.map_or_else(|| PathBuf::from("/run"), PathBuf::from).join("braid/control.sock")
 }
@@ -148,8 +151,8 @@ impl Door {
 fn of_control(error: SocketFileError) -> anyhow::Error {
     match &error {
         SocketFileError::InUse(path) => anyhow::anyhow!(
-            "a server is running already with the control socket {}; give its members to that one, \
-             stop it (braid stop --all), or choose another socket with --control",
+            "a server is running already with the control socket {}; give its members to that one \
+             (braid start MEMBER…), stop it (braid stop --all), or choose another socket with --control",
             path.display()
         ),
         SocketFileError::NotASocket(path) => anyhow::anyhow!(

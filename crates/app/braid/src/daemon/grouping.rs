@@ -85,7 +85,7 @@ pub fn group(home: &Remote, members: &[Member]) -> (Vec<Group>, Vec<Trouble>) {
         match usable(home, member) {
             Ok((opener, superblock, block)) => enter(&mut groups, opener, superblock, block),
             Err(error) => {
-                troubles.push(Trouble { member: member.clone(), why: format!("{error:#}") });
+                troubles.push(Trouble { member: member.clone(), why: crate::output::said(&error) });
             }
         }
     }
@@ -141,7 +141,8 @@ pub fn group_what_is_there(home: &Remote, members: &[Member]) -> Result<(Vec<Gro
                 }
             }
             Ok(_) => notes.push(format!("{}: {}", member.name, no_member(home, member))),
-            Err(error) => notes.push(format!("{error:#}; it is passed over")),
+            Err(error) => notes
+                .push(format!("{error}; it is passed over", error = crate::output::said(&error))),
         }
     }
     Ok((groups, notes))

@@ -124,6 +124,9 @@ impl Running {
             let number = self.next_in_memory.fetch_add(1, Ordering::Relaxed);
             member.name = format!("{}#{number}", member.name);
         } else {
+            if let Some(user) = self.array_with(&member) {
+                bail!("{} is a member of array {user} already", member.name);
+            }
             found = Some(refuse_occupied(array, &member, force)?);
         }
         let opener = member.prepare(Mode::ReadWrite)?;
@@ -209,7 +212,10 @@ impl Running {
             })?;
             let added = self.add(array, name, false, MemberFlags::of(&superblock));
             return added.inspect_err(|error| {
-                output::note(format!("braid: {name} was a spare and is there again: {error:#}"));
+                output::note(format!(
+                    "braid: {name} was a spare and is there again: {error}",
+                    error = crate::output::said(error)
+                ));
             });
         }
         order(
@@ -320,7 +326,7 @@ fn refuse_occupied(array: &Array, member: &members::Member, force: bool) -> Resu
     let own = matches!(&superblock, Ok(Some(found)) if found.set_uuid == array.uuid());
     let found = discover::look_at(array.home(), member)?;
     if let Some(user) = &found.in_use {
-        bail!("adding {} to array {}: it is in use: {user}", member.name, array.name());
+        bail!("adding {} to array {}: {user}", member.name, array.name());
     }
     // Whether a member of this array or of another may be added is for the array to say.
     let other = |line: &&braid_format::signature::Signature| line.kind != "linux_raid_member";

@@ -3,6 +3,9 @@
 //! | file | subject |
 //! |---|---|
 //! | `grouping` | which of the members given make which array |
+//! | `starting` | arrays are started of the members that are there |
+//! | `sought`, `looking` | members and arrays that are not there yet, and what a command wants started |
+//! | `announce` | the lines that say that an array is served |
 //! | `layers` | which arrays are members of others, before any is started |
 //! | `answering` | what each request on the control socket does |
 //! | `running` | the arrays that run |
@@ -25,6 +28,8 @@
 //! | `metrics` | the same for monitoring, over HTTP |
 //! | `smart` | what disks say of their own health |
 //! | `smart_watch` | they are asked for it now and then |
+//! | `event_watch` | events are told |
+//! | `service_watch` | the service manager hears that the server works |
 //! | `watch` | the threads that look at arrays now and then |
 //! | `memory_watch` | caches give memory back while the machine is short of it |
 //! | `control_socket` | the socket file and its connections |
@@ -34,17 +39,20 @@
 //!
 //! Everything here is control: no request of a client passes through.
 
+pub mod announce;
 mod answering;
 pub mod away_watch;
 pub mod control_socket;
 mod creating;
 mod details;
+pub mod event_watch;
 pub mod figures;
 mod flags;
 pub mod grouping;
 mod jobs;
 pub mod layers;
 mod levels;
+pub mod looking;
 mod membership;
 pub mod memory_watch;
 pub mod metrics;
@@ -56,15 +64,18 @@ pub mod running;
 pub mod salvaged;
 pub mod scrub_watch;
 pub mod scrubs;
+pub mod service_watch;
 pub mod setting;
 mod several;
 mod sharing;
 pub mod signals;
 mod smart;
 pub mod smart_watch;
+pub mod sought;
 pub mod spare_watch;
 pub mod spares;
 mod stacking;
+pub mod starting;
 pub mod stopping;
 pub mod volumes;
 mod watch;

@@ -45,7 +45,12 @@ pub(super) fn outlook(status: &ArrayStatus) -> String {
         );
     }
     if status.degraded == 0 {
-        return "every slot has a member in sync".to_string();
+        let is_spare = |member: &&MemberStatus| member.state == MemberState::Spare;
+        return match status.members.iter().filter(is_spare).count() {
+            0 => "every slot has a member in sync".to_string(),
+            1 => "every slot has a member in sync, and it waits as a spare".to_string(),
+            spares => format!("every slot has a member in sync, and {spares} spares wait"),
+        };
     }
     match status.members.iter().find(|member| helps(member)) {
         Some(spare) => format!("{} is being rebuilt; `braid wait {name}` follows it", spare.name),

@@ -10,6 +10,7 @@ use super::orders::{NoSuchArray, status};
 use super::scrubs::Scrubs;
 use super::setting::Setter;
 use super::smart::Warnings;
+use super::sought::Sought;
 use super::spares::Spares;
 use crate::hosts::Guard;
 use crate::settings::kept::Kept;
@@ -23,6 +24,7 @@ use braid_device::Target;
 use braid_export::Doors;
 use braid_format::uuid_text;
 use braid_shard::mailbox::Remote;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -58,6 +60,12 @@ pub struct Running {
     pub(super) smart: Warnings,
     /// Members that were given to the server or removed since: those that are no members now are missing.
     pub(super) known: Mutex<Vec<String>>,
+    /// What is looked for; `None`: no longer, or never.
+    pub(super) sought: Mutex<Option<Sought>>,
+    /// Arrays that a command has stopped.
+    pub(super) stopped: Mutex<HashSet<[u8; 16]>>,
+    /// It goes on with nothing to serve.
+    pub(super) resident: bool,
 }
 
 /// What arrays run on.
@@ -78,6 +86,10 @@ pub struct Around {
     pub door: Door,
     /// The members that were given, by name.
     pub given: Vec<String>,
+    /// What is looked for.
+    pub sought: Option<Sought>,
+    /// It goes on with nothing to serve.
+    pub resident: bool,
 }
 
 impl Running {
@@ -91,7 +103,7 @@ impl Running {
         ends: Sender<End>,
         events: impl FnOnce(Weak<Running>) -> Arc<dyn Events>,
     ) -> Arc<Running> {
-        let Around { remotes, kept, scrubs, spares, memory_max, guard, door, given } = around;
+        let Around { remotes, kept, scrubs, spares, memory_max, guard, door, .. } = around;
         Arc::new_cyclic(|own| Running {
             arrays: Mutex::new(arrays),
             salvaged: Mutex::new(salvaged),
@@ -110,7 +122,10 @@ impl Running {
             door,
             next_in_memory: AtomicU64::new(1000),
             smart: Warnings::default(),
-            known: Mutex::new(given),
+            known: Mutex::new(around.given),
+            sought: Mutex::new(around.sought),
+            stopped: Mutex::default(),
+            resident: around.resident,
         })
     }
 

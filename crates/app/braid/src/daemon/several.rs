@@ -275,7 +275,9 @@ pub(super) fn each(all: impl Iterator<Item = (String, Result<String>)>) -> Answe
     for (member, outcome) in all {
         match outcome {
             Ok(text) => done.push(MemberDone { member, done: text }),
-            Err(error) => return Answer::Members { done, error: Some(format!("{error:#}")) },
+            Err(error) => {
+                return Answer::Members { done, error: Some(crate::output::said(&error)) };
+            }
         }
     }
     Answer::Members { done, error: None }

@@ -113,6 +113,7 @@ impl Running {
         }
         let ids: Vec<ArrayId> = arrays.iter().map(|array| array.id()).collect();
         self.stopping().extend(&ids);
+        self.stopped().extend(arrays.iter().map(|array| array.uuid()));
         // A member that does not answer may hold an array's end up: others go on meanwhile.
         drop(turn);
         let ended = self.stop_arrays(arrays.clone());

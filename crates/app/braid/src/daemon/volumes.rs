@@ -46,6 +46,9 @@ impl Running {
     /// When nothing is left to be served and nobody but `own` requests about volumes waits for an answer, whoever asks
     /// from now on finds no server. True when that is so.
     pub(super) fn closes_if_idle(&self, own: usize) -> bool {
+        if self.resident {
+            return false;
+        }
         let closes =
             self.arrays().is_empty() && self.salvaged().is_empty() && self.volumes.end_if_idle(own);
         if closes {
@@ -89,7 +92,10 @@ impl Arrays for Running {
     fn give_back(&self, names: &[String]) {
         let _turn = self.stack_turn();
         if let Err(error) = self.offer_free(names.iter().map(String::as_str)) {
-            output::note(format!("braid: offering arrays to clients again: {error:#}"));
+            output::note(format!(
+                "braid: offering arrays to clients again: {error}",
+                error = crate::output::said(&error)
+            ));
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod time;
 pub mod tree;
 pub mod words;
 
+use crate::service::{self, Priority};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
@@ -56,6 +57,48 @@ pub fn json_line(value: &impl Serialize) -> Result<()> {
 
 /// Says something beside the result, on standard error.
 pub fn note(text: impl AsRef<str>) {
+    let warning = text.as_ref().starts_with("warning: ");
+    tell(if warning { Priority::Warning } else { Priority::Notice }, text);
+}
+
+/// Says something of that priority, on standard error.
+pub fn tell(priority: Priority, text: impl AsRef<str>) {
+    let line = service::line(priority, text.as_ref(), service::is_journal());
     // Nobody is there to be told when standard error is closed.
-    let _ = writeln!(std::io::stderr().lock(), "{}", text.as_ref());
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// A number of things: "1 member", "2 members".
+pub fn count(number: usize, thing: &str) -> String {
+    match number {
+        1 => format!("1 {thing}"),
+        many => format!("{many} {thing}s"),
+    }
+}
+
+/// An error with its causes, each said once: some messages have that of their cause in them.
+pub fn said(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = anyhow::anyhow!("no room").context("making x: no room; delete something");
+        assert_eq!(said(&cause), "making x: no room; delete something");
+        let cause = anyhow::anyhow!("no room").context("making x").context("starting");
+        assert_eq!(said(&cause), "starting: making x: no room");
+    }
 }

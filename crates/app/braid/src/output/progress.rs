@@ -6,6 +6,7 @@ use crate::protocol::{Answer, Job};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
+use std::time::Instant;
 
 /// Without a terminal a line is written whenever so many more percent are done.
 const PERCENT_PER_LINE: f64 = 10.0;
@@ -14,6 +15,14 @@ const PERCENT_PER_LINE: f64 = 10.0;
 pub struct Progress {
     form: Form,
     kind: String,
+    seen: Option<Seen>,
+}
+
+/// The job that is shown: as it was at first, and at last.
+struct Seen {
+    since: Instant,
+    first: u64,
+    last: Job,
 }
 
 enum Form {
@@ -29,7 +38,9 @@ impl Progress {
             Form::Json
         } else if std::io::stderr().is_terminal() {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            let style = ProgressStyle::with_template("{prefix} [{bar:32}] {msg}");
+            let columns = rustix::termios::tcgetwinsize(std::io::stderr());
+            let columns = columns.map_or(80, |size| size.ws_col);
+            let style = ProgressStyle::with_template(template(columns));
             bar.set_style(
                 style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "),
             );
@@ -37,7 +48,7 @@ impl Progress {
         } else {
             Form::Lines { next: 0.0 }
         };
-        Progress { form, kind: String::new() }
+        Progress { form, kind: String::new(), seen: None }
     }
 
     /// Shows how far `job` is.
@@ -47,6 +58,12 @@ impl Progress {
     pub fn show(&mut self, job: &Job) -> Result<()> {
         let new = self.kind != job.kind;
         self.kind.clone_from(&job.kind);
+        match &mut self.seen {
+            Some(seen) if !new => seen.last = job.clone(),
+            seen => {
+                *seen = Some(Seen { since: Instant::now(), first: job.done, last: job.clone() })
+            }
+        }
         match &mut self.form {
             Form::Json => json_line(&Answer::Progress { job: job.clone() })?,
             Form::Bar(bar) => {
@@ -66,11 +83,33 @@ impl Progress {
         Ok(())
     }
 
-    /// Takes the bar away.
-    pub fn finish(self) {
-        if let Form::Bar(bar) = self.form {
-            bar.finish_and_clear();
+    /// Takes the bar away. A sentence on the last job that was seen, for people.
+    pub fn finish(self) -> Option<String> {
+        match self.form {
+            Form::Bar(bar) => bar.finish_and_clear(),
+            Form::Lines { .. } => {}
+            Form::Json => return None,
         }
+        let Seen { since, first, last } = self.seen?;
+        // The last report is older than the end.
+        let moved = last.total.max(last.done).saturating_sub(first);
+        let took = since.elapsed();
+        let rate = size::rate(moved as f64 / took.as_secs_f64().max(0.001));
+        Some(format!(
+            "{}: {} in {}, {rate}",
+            last.kind,
+            size::human(moved),
+            time::span(took.as_secs())
+        ))
+    }
+}
+
+/// A bar where there is room for it: a line that is too long would be drawn anew below itself.
+fn template(columns: u16) -> &'static str {
+    match columns {
+        0..56 => "{msg}",
+        56..96 => "{prefix} [{bar:12}] {msg}",
+        _ => "{prefix} [{bar:32}] {msg}",
     }
 }
 

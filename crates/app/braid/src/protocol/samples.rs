@@ -1,6 +1,7 @@
 //! A stack for the tests of what is printed.
 
-use super::{Cache, Counters, Flow, Io, Latency, MemberIo, Stat};
+use super::{Cache, Counters, Detail, Flow, Io, Latency, Member, MemberIo, Stat};
+use std::collections::BTreeMap;
 
 pub fn flow(requests: u64, merged: u64, bytes: u64, each_ns: u64) -> Flow {
     let latency = Latency {
@@ -75,4 +76,82 @@ pub fn stack() -> Stat {
         member("ram:1M", 1, None, None),
     ];
     stat("top", "raid0", io(flow(64, 0, 2 << 20, 2_000_000), flow(10, 0, 40960, 0)), members)
+}
+
+/// An array in sync, of members in these states.
+pub fn detail(name: &str, states: &[&str]) -> Detail {
+    let member = |(number, state): (u32, &&str)| Member {
+        number,
+        device_number: number,
+        name: format!("/dev/{number}"),
+        device: None,
+        slot: (*state == "active sync").then_some(number as usize),
+        state: state.to_string(),
+        want_replacement: false,
+        smart: Vec::new(),
+        fault: None,
+        write_mostly: false,
+        failfast: false,
+        errors: 0,
+        waiting_for_space: 0,
+        wrong: 0,
+        uuid: String::new(),
+        size: 1 << 30,
+        data_offset: 1 << 20,
+        data_size: 1 << 30,
+        recovered: None,
+        requests: 0,
+        bytes: 0,
+        array: None,
+    };
+    let members: Vec<Member> = (0..).zip(states).map(member).collect();
+    Detail {
+        name: name.to_string(),
+        full_name: format!("host:{name}"),
+        uuid: format!("uuid-of-{name}"),
+        version: "1.2".to_string(),
+        preferred_minor: None,
+        created: 0,
+        updated: 0,
+        events: 1,
+        level: "raid5".to_string(),
+        layout: None,
+        layout_number: 2,
+        chunk_size: 65536,
+        array_size: 1 << 30,
+        component_size: 1 << 30,
+        redundant: true,
+        raid_devices: members.len(),
+        degraded: 0,
+        failed: false,
+        read_only: false,
+        state: "clean".to_string(),
+        slots: members.iter().map(|member| member.slot.map(|slot| slot as u32)).collect(),
+        members,
+        spare_group: None,
+        spare_moves: Vec::new(),
+        left_out: Vec::new(),
+        taken_by_force: Vec::new(),
+        job: None,
+        reshape: None,
+        following: None,
+        last_job: None,
+        stuck_jobs: Vec::new(),
+        mismatch_count: 0,
+        scrubbed: None,
+        in_doubt: None,
+        scrub: None,
+        resynced: None,
+        has_bitmap: false,
+        has_ppl: false,
+        has_journal: false,
+        heartbeat: None,
+        bitmap: None,
+        sync_speed_min: 1000,
+        sync_speed_max: None,
+        settings: BTreeMap::new(),
+        counters: Counters::default(),
+        exports: Vec::new(),
+        clients: Vec::new(),
+    }
 }

@@ -79,6 +79,12 @@ impl Channel {
         Channel(stream)
     }
 
+    /// The number of the process at the other end, as the kernel knows it.
+    pub fn other_process(&self) -> Option<u32> {
+        let credentials = rustix::net::sockopt::socket_peercred(&self.0).ok()?;
+        u32::try_from(credentials.pid.as_raw_nonzero().get()).ok()
+    }
+
     /// Tells something.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use super::Given;
 use super::channel::{Channel, Message, VERSION};
 use crate::daemon::control_socket::Door;
 use crate::daemon::running::Running;
+use crate::service;
 use anyhow::{Context, Result, bail};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -57,7 +58,7 @@ pub fn begin(
     let begun = let_go(running, control, (arguments, &members), &mut channel);
     if let Err(error) = &begun {
         // It may be gone.
-        let _ = channel.say(&Message::Refused { error: format!("{error:#}") });
+        let _ = channel.say(&Message::Refused { error: crate::output::said(error) });
     }
     Ok(Giving { given: begun?, channel, members })
 }
@@ -127,7 +128,13 @@ impl Giving {
         let mut pass = || {
             channel.give(&given)?;
             match channel.hear(READY_WAIT)? {
-                Message::Ready => channel.say(&Message::Go),
+                Message::Ready => {
+                    // Before this one ends: a service manager would take that for the end of the service.
+                    if let Some(process) = channel.other_process() {
+                        service::main_process(process);
+                    }
+                    channel.say(&Message::Go)
+                }
                 _ => bail!("the new server says something that is not understood"),
             }
         };

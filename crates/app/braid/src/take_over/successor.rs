@@ -18,6 +18,8 @@ pub fn start(control: &Path) -> Result<()> {
     let mut child = Command::new(&program)
         .args(["serve", "--take-over", "--control"])
         .arg(control)
+        // It is for the process that the service manager has started; the successor is watched in its place.
+        .env_remove("WATCHDOG_PID")
         .spawn()
         .with_context(|| format!("starting {}", program.display()))?;
     // When it takes over it outlives this process; when it fails somebody has to take note of its end.

@@ -123,7 +123,8 @@ fn combined(old: &[String], mine: Vec<String>) -> Vec<String> {
         left
     };
     let mine: Vec<String> = mine.into_iter().filter(is_extra).collect();
-    let old: Vec<String> = old.iter().filter(|one| *one != "--take-over").cloned().collect();
+    let once = |one: &&String| *one != "--take-over" && *one != "--detach";
+    let old: Vec<String> = old.iter().filter(once).cloned().collect();
     old.into_iter().chain(control(mine)).chain(["--take-over".to_string()]).collect()
 }
 
@@ -195,6 +196,10 @@ mod tests {
         assert!(options.take_over && options.has_door());
         // A second take-over, of what took over itself.
         let again = combined(&all, words("serve --take-over"));
+        let daemon =
+            combined(&words("serve --config /x --detach"), words("serve --take-over --control /c"));
+        let Command::Serve(options) = parsed(&daemon).unwrap() else { panic!("serve") };
+        assert!(options.take_over && options.has_door() && options.config.is_some());
         assert_eq!(again, all);
         let twice = combined(&all, words("serve --take-over --shards 3"));
         assert!(format!("{:#}", parsed(&twice).unwrap_err()).contains("--shards"));

@@ -188,7 +188,10 @@ impl Volumes {
                 give_back(arrays, &opened);
                 // Why a brick that was noted is not among them may be what the user has to mend.
                 let notes: String = notes.iter().map(|note| format!("\n  note: {note}")).collect();
-                bail!("mounting volume {name}: {error:#}{notes}");
+                bail!(
+                    "mounting volume {name}: {error}{notes}",
+                    error = crate::output::said(&error)
+                );
             }
         };
         notes.extend(more);
@@ -202,9 +205,9 @@ impl Volumes {
             self.brick_gone(&hosted, brick, arrays);
         }
         let listed = hosted.listed()?;
-        let count = listed.bricks.len();
+        let count = crate::output::count(listed.bricks.len(), "brick");
         let mut said = format!(
-            "volume {} is mounted at {}: {} in {count} bricks, {}\n  `braid volume unmount {}` unmounts it",
+            "volume {} is mounted at {}: {} in {count}, {}\n  `braid volume unmount {}` unmounts it",
             hosted.name,
             hosted.dir.display(),
             size::human(listed.size),

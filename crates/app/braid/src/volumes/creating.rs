@@ -245,7 +245,10 @@ pub fn create(
     created.uuid = uuid.to_string();
     let names: Vec<String> = prepared.bricks.iter().map(|(brick, _)| brick.name.clone()).collect();
     if let Err(error) = kept::store(kept, name, uuid, &names) {
-        created.notes.push(format!("{error:#}; give the bricks to `braid volume mount`"));
+        created.notes.push(format!(
+            "{error}; give the bricks to `braid volume mount`",
+            error = crate::output::said(&error)
+        ));
     }
     Ok(created)
 }

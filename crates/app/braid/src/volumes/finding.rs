@@ -130,7 +130,7 @@ fn noted_or_anywhere(
                 }
                 Err(error) => {
                     all_there = false;
-                    notes.push(format!("{error:#}"));
+                    notes.push(crate::output::said(&error));
                 }
             }
         }

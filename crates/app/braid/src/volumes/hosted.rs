@@ -242,7 +242,10 @@ impl Hosted {
     pub fn unmount_at_end(&self) -> Result<()> {
         self.stop_exports();
         let Err(error) = self.unmount(false) else { return Ok(()) };
-        output::note(format!("braid: {error:#}; it is unmounted lazily, since the server ends"));
+        output::note(format!(
+            "braid: {error}; it is unmounted lazily, since the server ends",
+            error = crate::output::said(&error)
+        ));
         self.sync_from_above();
         self.unmount(true)?;
         let key = self.key;
@@ -293,7 +296,10 @@ impl Hosted {
             );
         let name = &self.name;
         match (&end.by, down.and_then(|done| done)) {
-            (_, Err(error)) => output::note(format!("braid: volume {name}: {error:#}")),
+            (_, Err(error)) => output::note(format!(
+                "braid: volume {name}: {error}",
+                error = crate::output::said(&error)
+            )),
             (EndedBy::Failed(error), Ok(())) => {
                 output::note(format!(
                     "braid: volume {name} lost its mount: {error}; it is unmounted"

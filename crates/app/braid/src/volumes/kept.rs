@@ -77,6 +77,18 @@ pub fn store(kept: &Kept, name: &str, uuid: Uuid, bricks: &[String]) -> Result<(
     File::open(folder).and_then(|folder| folder.sync_all()).with_context(doing)
 }
 
+/// Notes nothing about a volume any more.
+///
+/// # Errors
+/// When the file cannot be removed.
+pub fn forget(kept: &Kept, known: &Known) -> Result<()> {
+    let folder = kept.folder().context("no state directory is known")?;
+    // Text of a file of ours: only what is a UUID names one.
+    let uuid = Uuid::parse_str(&known.uuid).context("forgetting a volume")?;
+    let path = folder.join(format!("{uuid}{ENDING}"));
+    fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,5 +111,7 @@ mod tests {
         assert_eq!(all(&kept)[0].bricks, ["/srv/a"]);
         store(&kept, "memory", Uuid::from_bytes([8; 16]), &bricks[1..2]).unwrap();
         assert_eq!(all(&kept).len(), 1);
+        forget(&kept, &all(&kept)[0]).unwrap();
+        assert!(all(&kept).is_empty());
     }
 }

@@ -102,7 +102,11 @@ impl Volumes {
         for hosted in self.all() {
             if let Err(error) = hosted.unmount_at_end() {
                 well = false;
-                output::note(format!("braid: volume {}: {error:#}", hosted.name));
+                output::note(format!(
+                    "braid: volume {}: {error}",
+                    hosted.name,
+                    error = crate::output::said(&error)
+                ));
             }
             self.forget(&hosted);
         }
@@ -134,7 +138,8 @@ impl Volumes {
         }
         if let Err(error) = kept::store(&self.kept, &hosted.name, hosted.uuid, &names) {
             output::note(format!(
-                "note: {error:#}; give the bricks to `braid volume mount` next time"
+                "note: {error}; give the bricks to `braid volume mount` next time",
+                error = crate::output::said(&error)
             ));
         }
     }

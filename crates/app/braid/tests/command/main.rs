@@ -8,6 +8,7 @@
 mod bitmap;
 mod checks;
 mod create;
+mod daemon;
 mod demo;
 mod examine;
 mod fuse_view;
@@ -16,6 +17,7 @@ mod journal;
 mod loop_devices;
 mod members;
 mod nbd_clients;
+mod package;
 mod recovery;
 mod remote_members;
 mod reshape;
@@ -29,6 +31,7 @@ mod starting;
 mod take_over;
 mod tls;
 mod two_hosts;
+mod words;
 
 #[path = "../support/mod.rs"]
 mod support;

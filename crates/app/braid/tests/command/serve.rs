@@ -245,7 +245,7 @@ fn commands_refuse_what_cannot_be_and_say_what_can() {
     place.run("remove data a").refused(2, &["braid fail data"]);
     place.run("add data fs").refused(2, &["ext4", "--force"]);
     place.run("add data small").refused(2, &["small"]);
-    place.run("add data a").refused(2, &["in use"]);
+    place.run("add data a").refused(2, &["is a member of array data already"]);
     place.run("add data gone").refused(2, &["gone"]);
     place.run("check --cancel data").refused(2, &["no check or repair"]);
     place.run("speed data").refused(2, &["--min"]);

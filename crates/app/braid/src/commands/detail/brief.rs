@@ -25,6 +25,22 @@ pub(super) fn lines(detail: &Detail, verbose: bool) -> String {
     line
 }
 
+/// The `[[array]]` entry of `braid.toml`.
+pub(super) fn toml(detail: &Detail) -> String {
+    let mut lines = vec!["[[array]]".to_string()];
+    let mut set = |key: &str, value: &str| {
+        lines.push(format!("{key} = {}", ::toml::Value::String(value.to_string())));
+    };
+    set("uuid", &detail.uuid);
+    if !detail.full_name.is_empty() {
+        set("name", &detail.full_name);
+    }
+    if let Some(group) = &detail.spare_group {
+        set("spare-group", group);
+    }
+    lines.join("\n")
+}
+
 /// The `MD_*` variables.
 pub(super) fn export(detail: &Detail) -> String {
     let mut lines = Vec::new();

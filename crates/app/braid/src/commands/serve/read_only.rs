@@ -1,8 +1,8 @@
 //! `braid serve --read-only`: whatever arrays the members hold, read as they are. Nothing is written, so nothing has
 //! to be asked for: what is missing, stale or unfinished is said, and what cannot be served keeps nothing else from it.
 
-use super::start::Start;
 use crate::daemon::grouping::{Group, group_what_is_there};
+use crate::daemon::starting::start::Start;
 use crate::members::parse_distinct;
 use crate::on_shard;
 use crate::output::{self, size};

@@ -65,6 +65,7 @@ fn text(report: &CheckDetail, repair: bool) -> String {
         lines.push(format!("lost: {}: bytes {}{more}", lost.file, ranges.join(", ")));
     }
     let problems = match (report.found, report.repaired) {
+        (0, _) if !report.lost.is_empty() => "no other problem".to_string(),
         (0, _) => "no problems".to_string(),
         (found, repaired) if repair => format!("{found} problems, {repaired} corrected"),
         (found, _) => format!(
@@ -78,10 +79,10 @@ fn text(report: &CheckDetail, repair: bool) -> String {
     };
     let lost = match report.lost.len() {
         0 => String::new(),
-        files => format!(", {files} files with parts that are lost"),
+        files => format!("parts of {} are lost, ", output::count(files, "file")),
     };
     lines.push(format!(
-        "volume {}: {} files, {} directories, {} stripes ({}) checked: {problems}{leaked}{lost}",
+        "volume {}: {} files, {} directories, {} stripes ({}) checked: {lost}{problems}{leaked}",
         report.name,
         report.files,
         report.directories,

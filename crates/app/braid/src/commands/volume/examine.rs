@@ -25,7 +25,11 @@ pub fn run(options: &Examine) -> Result<ExitCode> {
             }
             Err(error) => {
                 code = UNREADABLE;
-                output::note(format!("braid: {}: {error:#}", path.display()));
+                output::note(format!(
+                    "braid: {}: {error}",
+                    path.display(),
+                    error = crate::output::said(&error)
+                ));
             }
         }
     }

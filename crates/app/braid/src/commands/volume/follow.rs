@@ -56,7 +56,9 @@ pub fn until_end(
     let (volume, deed) = (volume.map(str::to_string), JobDeed::Wait);
     let request = VolumeRequest::Job { volume, deed, check };
     let answer = client.ask_with_progress(&about(request), &mut |job| progress.show(job));
-    progress.finish();
+    if let Some(done) = progress.finish() {
+        output::note(done);
+    }
     answer
 }
 

@@ -50,6 +50,8 @@ fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Res
         guard: Guard::AUTO,
         door: socket.door(),
         given: Vec::new(),
+        sought: None,
+        resident: false,
     };
     let running =
         Running::new(Vec::new(), Vec::new(), Doors::default(), around, send_end, volumes::events);

@@ -8,6 +8,7 @@ use crate::protocol::volume::{ListedVolume, VolumeAnswer, VolumeRequest};
 use crate::settings::kept::Kept;
 use crate::volumes::kept;
 use anyhow::Result;
+use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(options: &List) -> Result<ExitCode> {
@@ -22,7 +23,14 @@ pub fn run(options: &List) -> Result<ExitCode> {
     for known in kept::all(&Kept::new(options.state.state_dir.as_deref())) {
         if !volumes.iter().any(|volume| volume.uuid == known.uuid) {
             let (name, uuid, bricks) = (known.name, known.uuid, known.bricks);
-            let state = "not mounted".to_string();
+            let is_path = |brick: &&String| brick.starts_with('/');
+            let gone = bricks.iter().all(|brick| is_path(&brick) && !Path::new(brick).exists());
+            let state = match gone {
+                true => {
+                    "its bricks are gone; `braid volume forget` takes it off this list".to_string()
+                }
+                false => "not mounted".to_string(),
+            };
             volumes.push(ListedVolume { name, uuid, bricks, state, ..ListedVolume::default() });
         }
     }
@@ -37,7 +45,8 @@ pub fn run(options: &List) -> Result<ExitCode> {
 }
 
 fn text(volumes: &[ListedVolume]) -> String {
-    let mut table = table::table(&["Volume", "State", "Mounted at", "Size", "Used", "Bricks"]);
+    let mut table =
+        table::table(&["Volume", "State", "Mounted at", "Size", "Used", "UUID", "Bricks"]);
     for volume in volumes {
         let mounted = volume.dir.is_some();
         let bytes = |bytes| if mounted { size::human(bytes) } else { String::new() };
@@ -47,6 +56,7 @@ fn text(volumes: &[ListedVolume]) -> String {
             volume.dir.clone().unwrap_or_default(),
             bytes(volume.size),
             bytes(volume.used),
+            volume.uuid.clone(),
             volume.bricks.join(" "),
         ]);
     }

@@ -8,6 +8,7 @@ mod create;
 mod examine;
 mod export;
 mod follow;
+mod forget;
 mod host;
 mod jobs;
 mod list;
@@ -35,6 +36,7 @@ pub fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Create(options) => create::run(options),
         Verb::Mount(options) => mount::run(options),
         Verb::Unmount(options) => unmount::run(options),
+        Verb::Forget(options) => forget::run(&options),
         Verb::List(options) => list::run(&options),
         Verb::Status(options) => status::run(options),
         Verb::Examine(options) => examine::run(&options),

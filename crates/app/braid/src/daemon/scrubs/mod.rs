@@ -300,7 +300,10 @@ impl Scrubs {
             return;
         }
         if let Err(error) = one.record.store(&self.kept, &array.uuid(), array.name()) {
-            output::note(format!("braid: {error:#}; a restart would not know of it"));
+            output::note(format!(
+                "braid: {error}; a restart would not know of it",
+                error = crate::output::said(&error)
+            ));
         }
         one.stored = Some((one.record.clone(), Instant::now()));
     }
@@ -412,7 +415,7 @@ impl One {
             && let Some(report) = &mut self.record.under_way
         {
             // Most often another job runs; it is tried again at the next look.
-            report.why = Some(format!("{error:#}"));
+            report.why = Some(crate::output::said(&error));
         }
     }
 

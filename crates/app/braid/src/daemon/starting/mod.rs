@@ -1,16 +1,17 @@
 //! Starting arrays of the members that are there: what can be started is, and what cannot is named with the reason.
 
-use super::settings::Wanted;
-use super::start::Start;
-use crate::cli::Serve;
-use crate::daemon::grouping::{Group, Trouble};
-use crate::daemon::scrubs::Scrubs;
-use crate::daemon::spares::Spares;
+pub mod settings;
+pub mod start;
+
+use super::grouping::{Group, Trouble};
+use super::scrubs::Scrubs;
+use super::spares::Spares;
 use crate::hosts::Guard;
 use crate::members::Member;
 use crate::on_shard;
 use crate::output;
 use crate::settings::Assignment;
+use crate::settings::group::SpareGroup;
 use crate::settings::kept::Kept;
 use crate::wanted::stack::StackPolicy;
 use anyhow::{Context, Result};
@@ -20,12 +21,14 @@ use braid_array::error::AssembleError;
 use braid_array::options::AssembleOptions;
 use braid_device::Target;
 use braid_shard::mailbox::Remote;
-use std::collections::HashSet;
+use settings::Wanted;
+use start::Start;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// How arrays are started, at first and later.
 #[derive(Clone)]
-pub(super) struct How {
+pub struct How {
     /// Also when members are missing that were there.
     pub run: bool,
     /// Also when that may bring wrong blocks back.
@@ -50,34 +53,13 @@ pub(super) struct How {
     pub memory_max: u64,
     /// The means that keep other hosts off the arrays.
     pub guard: Guard,
+    /// Spare groups that the configuration gives arrays, before what is kept.
+    pub groups: BTreeMap<[u8; 16], SpareGroup>,
 }
 
 impl How {
-    pub(super) fn new(
-        options: &Serve,
-        kept: Kept,
-        (scrubs, spares): (Arc<Scrubs>, Arc<Spares>),
-        (shards, memory_max): (u16, u64),
-        guard: Guard,
-    ) -> How {
-        How {
-            run: options.run,
-            force: options.force,
-            // A new array has all its members.
-            strict: options.strict || options.create.is_some(),
-            stack: options.stack,
-            uuid: options.uuid.clone(),
-            asked: options.asked(),
-            kept,
-            scrubs,
-            spares,
-            shards,
-            memory_max,
-            guard,
-        }
-    }
-
-    pub(super) fn wanted(&self) -> Wanted<'_> {
+    /// The settings that arrays are started with.
+    pub fn wanted(&self) -> Wanted<'_> {
         Wanted {
             kept: &self.kept,
             asked: &self.asked,
@@ -90,7 +72,7 @@ impl How {
     ///
     /// # Errors
     /// Settings of the command line that do not suit one.
-    pub(super) fn starts(&self, groups: Vec<Group>) -> Result<Vec<Start>> {
+    pub fn starts(&self, groups: Vec<Group>) -> Result<Vec<Start>> {
         let wanted = self.wanted();
         let (memory_max, guard) = (self.memory_max, self.guard);
         let start = |group| {
@@ -103,20 +85,22 @@ impl How {
 
 /// What came of starting.
 #[derive(Default)]
-pub(super) struct Begun {
+pub struct Begun {
     /// Those that run.
     pub arrays: Vec<Arc<Array>>,
     /// Names of those that are members of others: not for clients, whether the other one runs or not.
     pub below: HashSet<String>,
     /// Names of the members of arrays that could not be started.
     pub waiting: Vec<String>,
+    /// A sentence for each array that could not be started.
+    pub refused: Vec<String>,
 }
 
 /// Starts the arrays in order. One that cannot be started is named, and keeps no other from it, unless [`How::strict`].
 ///
 /// # Errors
 /// With [`How::strict`] the first that could not be started; those before it run. Else when a shard is gone.
-pub(super) fn start_all(
+pub fn start_all(
     remotes: &[Remote],
     starts: Vec<Start>,
     how: &How,
@@ -131,7 +115,8 @@ pub(super) fn start_all(
         let Start { group, .. } = &start;
         let (name, as_member) = (group.name.clone(), group.as_member.clone());
         how.scrubs.set_hours(group.uuid, start.settings.check_between);
-        how.spares.set_group(group.uuid, start.settings.spare_group);
+        let spare_group = how.groups.get(&group.uuid).copied().or(start.settings.spare_group);
+        how.spares.set_group(group.uuid, spare_group);
         let members: Vec<String> =
             group.openers.iter().map(|opener| opener.name().to_string()).collect();
         if as_member.is_some() {
@@ -146,7 +131,9 @@ pub(super) fn start_all(
             }
             Err(error) if how.strict => return Err(error.into()),
             Err(error) => {
-                output::note(format!("braid: array {name} is not started: {error}"));
+                let why = format!("array {name} is not started: {error}");
+                output::note(format!("braid: {why}"));
+                begun.refused.push(why);
                 begun.waiting.extend(members);
             }
         }
@@ -173,7 +160,7 @@ fn start_one(
 }
 
 /// Names what cannot be used.
-pub(super) fn say(troubles: &[Trouble], goes_on: bool) {
+pub fn say(troubles: &[Trouble], goes_on: bool) {
     let then = if goes_on { "; the server goes on looking for it" } else { "" };
     for Trouble { why, .. } in troubles {
         output::note(format!("braid: {why}{then}"));
@@ -181,6 +168,6 @@ pub(super) fn say(troubles: &[Trouble], goes_on: bool) {
 }
 
 /// Those of `members` that have one of `names`.
-pub(super) fn named(members: &[Member], names: &[String]) -> Vec<Member> {
+pub fn named(members: &[Member], names: &[String]) -> Vec<Member> {
     members.iter().filter(|member| names.contains(&member.name)).cloned().collect()
 }

@@ -6,17 +6,20 @@ use crate::settings::ArraySettings;
 use braid_array::options::AssembleOptions;
 
 /// See the module's documentation.
-pub(super) struct Start {
-    pub(super) group: Group,
-    pub(super) settings: ArraySettings,
+pub struct Start {
+    /// Its members.
+    pub group: Group,
+    /// What it is started with.
+    pub settings: ArraySettings,
     /// Bytes that its caches may take.
-    pub(super) memory_max: u64,
+    pub memory_max: u64,
     /// The means that keep other hosts off it.
-    pub(super) guard: Guard,
+    pub guard: Guard,
 }
 
 impl Start {
-    pub(super) fn options(&self) -> AssembleOptions {
+    /// What the engine is told of it.
+    pub fn options(&self) -> AssembleOptions {
         let options = AssembleOptions {
             name: Some(self.group.name.clone()),
             uuid: Some(self.group.uuid),

@@ -6,17 +6,24 @@ use braid_array::array::Array;
 use braid_device::Target;
 use braid_export::Doors;
 
-/// Prints them: its name, its state, and where it is exported.
-pub(super) fn announce(array: &Array, doors: &Doors) -> Result<()> {
+/// Its name, its state, and where it is exported.
+pub fn text(array: &Array, doors: &Doors) -> Vec<String> {
     let info = array.info();
     let status = array.control(|control| async move { control.status().await });
     let state = status.as_ref().map(|status| status.state_line()).unwrap_or_default();
-    output::line(format!(
+    let mut lines = vec![format!(
         "array {}: {}, {}, {state}",
         array.name(),
         info.description,
         size::human(info.device.size)
-    ))?;
+    )];
+    lines.extend(doors.locations(array.name()).iter().map(|location| format!("  {location}")));
+    lines
+}
+
+/// Prints them, and what there is to be said beside them.
+pub fn announce(array: &Array, doors: &Doors) -> Result<()> {
+    let status = array.control(|control| async move { control.status().await });
     for line in status.iter().flat_map(|status| &status.left_out) {
         output::note(format!("left out of array {}: {line}", array.name()));
     }
@@ -34,8 +41,5 @@ pub(super) fn announce(array: &Array, doors: &Doors) -> Result<()> {
             doubt.slots
         ));
     }
-    for location in doors.locations(array.name()) {
-        output::line(format!("  {location}"))?;
-    }
-    Ok(())
+    text(array, doors).iter().try_for_each(output::line)
 }

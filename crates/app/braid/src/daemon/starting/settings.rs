@@ -7,7 +7,7 @@ use crate::settings::{ArraySettings, Assignment, fit};
 use anyhow::{Context, Result};
 
 /// See the module's documentation.
-pub(super) struct Wanted<'a> {
+pub struct Wanted<'a> {
     /// What is kept.
     pub kept: &'a Kept,
     /// What was asked for on the command line.
@@ -24,7 +24,7 @@ impl Wanted<'_> {
     ///
     /// # Errors
     /// What was asked for does not suit the array.
-    pub(super) fn of(&self, group: &Group) -> Result<ArraySettings> {
+    pub fn of(&self, group: &Group) -> Result<ArraySettings> {
         let (mut settings, damaged) = self.kept.load(&group.uuid);
         let warn = |what: &str| output::note(format!("warning: array {}: {what}", group.name));
         damaged.iter().for_each(|what| warn(what));

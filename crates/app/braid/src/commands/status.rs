@@ -1,0 +1,146 @@
+//! `braid status`: one line for each array and volume, in the colour of its state on a terminal.
+
+use crate::cli::Status;
+use crate::client::{Client, unexpected};
+use crate::output::{self, count, size};
+use crate::protocol::volume::{ListedVolume, VolumeAnswer, VolumeRequest};
+use crate::protocol::{Answer, Detail, Request};
+use anyhow::Result;
+use serde::Serialize;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+/// How something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Health {
+    Good,
+    Degraded,
+    Failed,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    name: String,
+    kind: String,
+    size: u64,
+    health: Health,
+    state: String,
+}
+
+pub fn run(options: &Status) -> Result<ExitCode> {
+    let mut client = Client::connect(&options.control.path())?;
+    let arrays = match client.ask(&Request::List)? {
+        Answer::List { arrays } => arrays,
+        other => return Err(unexpected(&other)),
+    };
+    // One that is stopped meanwhile has no line.
+    let details = arrays.iter().filter_map(|array| client.detail(Some(&array.uuid)).ok());
+    let mut lines: Vec<Line> = details.map(|detail| of_array(&detail)).collect();
+    let request = Request::Volume { request: Box::new(VolumeRequest::List) };
+    if let Answer::Volume { volume: VolumeAnswer::List { volumes } } = client.ask(&request)? {
+        lines.extend(volumes.iter().map(of_volume));
+    }
+    let worst = lines.iter().map(|line| line.health).max().unwrap_or(Health::Good);
+    if options.json {
+        output::json(&lines)?;
+    } else if lines.is_empty() {
+        output::line("nothing is running: braid start MEMBER… starts an array")?;
+    } else {
+        let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        text(&lines, colours).iter().try_for_each(output::line)?;
+    }
+    Ok(ExitCode::from(if options.test { worst as u8 } else { 0 }))
+}
+
+fn of_array(detail: &Detail) -> Line {
+    let health = match detail.exit_code() {
+        0 => Health::Good,
+        1 => Health::Degraded,
+        _ => Health::Failed,
+    };
+    let mut state = detail.state.clone();
+    if detail.degraded > 0 {
+        state.push_str(&format!(
+            ", {} of {} in sync",
+            detail.raid_devices - detail.degraded.min(detail.raid_devices),
+            detail.raid_devices
+        ));
+    }
+    if let Some(job) = &detail.job {
+        state.push_str(&format!(", {} {:.0} %", job.kind, job.percent()));
+        if let Some(left) = job.eta_seconds {
+            state.push_str(&format!(", {} to go", output::time::span(left)));
+        }
+    }
+    for member in detail.members.iter().filter(|member| member.waiting_for_space > 0) {
+        state.push_str(&format!(", waiting for space for {}", member.name));
+    }
+    match detail.clients.len() {
+        0 => {}
+        clients => state.push_str(&format!(", {}", count(clients, "client"))),
+    }
+    Line {
+        name: detail.name.clone(),
+        kind: detail.level.clone(),
+        size: detail.array_size,
+        health,
+        state,
+    }
+}
+
+fn of_volume(volume: &ListedVolume) -> Line {
+    let health = match volume.state.as_str() {
+        "clean" => Health::Good,
+        _ => Health::Degraded,
+    };
+    let mut state = volume.state.clone();
+    if let Some(dir) = &volume.dir {
+        let full = volume.used as f64 * 100.0 / volume.size.max(1) as f64;
+        state.push_str(&format!(", {full:.0} % used, at {dir}"));
+    }
+    Line { name: volume.name.clone(), kind: "volume".to_string(), size: volume.size, health, state }
+}
+
+fn text(lines: &[Line], colours: bool) -> Vec<String> {
+    let widest = |of: fn(&Line) -> usize| lines.iter().map(of).max().unwrap_or(0);
+    let name = widest(|line| line.name.chars().count());
+    let kind = widest(|line| line.kind.len());
+    let one = |line: &Line| {
+        let size = size::human(line.size);
+        let text = format!("{:name$}  {:kind$}  {size:>9}  {}", line.name, line.kind, line.state);
+        let colour = match line.health {
+            Health::Good => "32",
+            Health::Degraded => "33",
+            Health::Failed => "31",
+        };
+        if colours { format!("\x1b[{colour}m{text}\x1b[0m") } else { text }
+    };
+    lines.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::samples::detail;
+
+    #[test]
+    fn each_array_has_a_line_in_the_colour_of_its_state() {
+        let mut lost = detail("b", &["active sync", "faulty"]);
+        (lost.degraded, lost.state) = (1, "clean, degraded".to_string());
+        let lines = [of_array(&detail("data", &["active sync"; 2])), of_array(&lost)];
+        let said = text(&lines, false);
+        assert_eq!(
+            said,
+            [
+                "data  raid5      1 GiB  clean",
+                "b     raid5      1 GiB  clean, degraded, 1 of 2 in sync"
+            ]
+        );
+        let said = text(&lines, true);
+        assert!(
+            said[0].starts_with("\x1b[32mdata") && said[1].starts_with("\x1b[33mb"),
+            "{said:?}"
+        );
+    }
+}

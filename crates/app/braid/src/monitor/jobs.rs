@@ -1,0 +1,106 @@
+//! The events of a job: that it has begun, how far it is, and how it has ended, with bytes, time and rate.
+
+use super::Event;
+use crate::output::{found, size, time};
+use crate::protocol::{Detail, Job};
+use std::time::{Duration, Instant};
+
+/// Percent between two reports of how far it is, as with mdadm.
+const PERCENT_STEP: u64 = 20;
+/// Places that are named of those where redundancy does not match.
+const PLACES: usize = 3;
+
+/// A job that has been seen.
+pub(super) struct Seen {
+    first: Job,
+    last: Job,
+    since: Instant,
+    told: u64,
+}
+
+/// What has happened to the job of an array.
+pub(super) fn look(
+    seen: &mut Option<Seen>,
+    (before, now): (Option<&Detail>, &Detail),
+    at: Instant,
+    events: &mut Vec<Event>,
+) {
+    let same = |seen: &Seen, job: &Job| seen.last.kind == job.kind && job.done >= seen.last.done;
+    let goes_on = matches!((&*seen, &now.job), (Some(seen), Some(job)) if same(seen, job));
+    if !goes_on && let Some(before) = seen.take() {
+        ended(before, now, at, events);
+    }
+    let was_seen = !goes_on && before.is_some_and(|before| before.job.is_some());
+    if let Some(before) = before.filter(|_| !was_seen) {
+        between_looks(before, now, events);
+    }
+    let Some(job) = &now.job else { return };
+    let name = &now.name;
+    let seen = match seen {
+        Some(seen) => seen,
+        None => {
+            let text =
+                format!("{} of array {name} has begun, {}", job.kind, size::human(job.total));
+            events.push(Event::of(now, "RebuildStarted", None, text));
+            let told = job.percent() as u64 / PERCENT_STEP;
+            seen.insert(Seen { first: job.clone(), last: job.clone(), since: at, told })
+        }
+    };
+    seen.last = job.clone();
+    let step = job.percent() as u64 / PERCENT_STEP;
+    if step > seen.told && step * PERCENT_STEP < 100 {
+        seen.told = step;
+        let percent = step * PERCENT_STEP;
+        let rate = size::rate(job.rate as f64);
+        let to_go = job.eta_seconds.map(|left| format!(", {} to go", time::span(left)));
+        let to_go = to_go.unwrap_or_default();
+        let text = format!("{} of array {name} is {percent} % done, {rate}{to_go}", job.kind);
+        events.push(Event::of(now, &format!("Rebuild{percent}"), None, text));
+    }
+}
+
+/// A job that began and ended from one look to the next.
+fn between_looks(before: &Detail, now: &Detail, events: &mut Vec<Event>) {
+    let Some(last) = now.last_job.as_ref().filter(|last| before.last_job.as_ref() != Some(last))
+    else {
+        return;
+    };
+    let text = format!(
+        "{} of array {} has ended, {}, in less than a moment",
+        last.kind, now.name, last.outcome
+    );
+    let event = if last.outcome == "failed" { "JobFailed" } else { "RebuildFinished" };
+    events.push(Event::of(now, event, None, text));
+}
+
+fn ended(seen: Seen, now: &Detail, at: Instant, events: &mut Vec<Event>) {
+    let name = &now.name;
+    let kind = &seen.last.kind;
+    let last = now.last_job.as_ref().filter(|last| last.kind == *kind);
+    let outcome = last.map_or("interrupted", |last| last.outcome.as_str());
+    let until = if outcome == "done" { seen.last.total } else { seen.last.done };
+    let moved = figures(until.saturating_sub(seen.first.done), at.duration_since(seen.since));
+    if outcome == "failed" {
+        let why = last.and_then(|last| last.error.clone()).unwrap_or_default();
+        let text = format!("{kind} of array {name} has failed after {moved}: {why}");
+        events.push(Event::of(now, "JobFailed", None, text));
+        return;
+    }
+    let text = format!("{kind} of array {name} has ended, {outcome}: {moved}");
+    events.push(Event::of(now, "RebuildFinished", None, text));
+    let mismatches = last.map_or(0, |last| last.mismatches);
+    if mismatches > 0 && (kind == "check" || kind == "repair") {
+        let mut text =
+            format!("{kind} of array {name} has found {mismatches} sectors that do not match");
+        let places = now.scrubbed.iter().flat_map(found::lines).take(PLACES);
+        places.for_each(|place| text.push_str(&format!("; {place}")));
+        events.push(Event::of(now, "MismatchFound", None, text));
+    }
+}
+
+/// So many bytes in that time, with the rate.
+pub fn figures(bytes: u64, time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    let rate = if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 };
+    format!("{} in {}, {}", size::human(bytes), time::span(time.as_secs()), size::rate(rate))
+}

@@ -1,0 +1,17 @@
+//! Events of arrays, with mdadm's names and some of our own, and who is told of them.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `telling` | mail, a program, webhooks: each in its own time |
+//! | `watching` | what has happened from one look at the arrays to the next |
+//! | `jobs` | the part of that which is about a job |
+//! | `event` | an event |
+//!
+//! Works on what `detail` says, so that the server and `braid monitor`, which asks it, see the same.
+
+mod event;
+mod jobs;
+pub mod telling;
+pub mod watching;
+
+pub use event::Event;

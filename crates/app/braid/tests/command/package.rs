@@ -1,0 +1,128 @@
+//! The Debian package: what is in it, and that a bare system has arrays at boot by it, and nothing of it after a purge.
+
+use crate::support::{MEMBER, Place};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).unwrap().to_path_buf()
+}
+
+#[track_caller]
+fn ran(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {out}{err}");
+    out.into_owned()
+}
+
+/// A system with a shell and the C library, and nothing else.
+fn bare_root(root: &Path) {
+    for folder in ["bin", "var/lib/dpkg/info", "var/lib/dpkg/updates", "srv", "run", "tmp", "etc"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    fs::write(root.join("var/lib/dpkg/status"), "").unwrap();
+    fs::copy("/bin/busybox", root.join("bin/busybox")).unwrap();
+    for name in ["sh", "rm", "rmdir"] {
+        std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).unwrap();
+    }
+    let libraries = ran(Command::new("ldd").arg(env!("CARGO_BIN_EXE_braid")));
+    for word in libraries.split_whitespace().filter(|word| word.starts_with('/')) {
+        let to = root.join(word.trim_start_matches('/'));
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(word, to).unwrap();
+    }
+}
+
+/// As root, in the system.
+fn inside(root: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new("chroot");
+    command.arg(root).arg("/usr/bin/braid").args(words).stdin(Stdio::null());
+    command.env_remove("BRAID_CONTROL").env_remove("BRAID_STATE_DIR");
+    command
+}
+
+#[test]
+fn a_bare_system_has_arrays_at_boot_and_nothing_after_a_purge() {
+    let place = Place::new();
+    let mut make = Command::new(repository().join("scripts/make-deb"));
+    make.arg(env!("CARGO_BIN_EXE_braid")).arg(place.path("")).env("COMPRESSION", "none");
+    let package = ran(&mut make).trim().to_string();
+    let listed = ran(Command::new("dpkg-deb").arg("--contents").arg(&package));
+    for file in [
+        "./usr/bin/braid",
+        "./lib/systemd/system/braid.service",
+        "./lib/udev/rules.d/63-braid.rules",
+        "./etc/braid/braid.toml",
+        "./sbin/mount.fuse.braid",
+        "./usr/share/man/man8/braid-daemon.8.gz",
+        "./usr/share/bash-completion/completions/braid",
+    ] {
+        assert!(listed.lines().any(|line| line.ends_with(file)), "{file} is not in {listed}");
+    }
+    let root = place.path("root");
+    bare_root(&root);
+    let dpkg = |words: &[&str]| {
+        let mut command = Command::new("dpkg");
+        command
+            .arg(format!("--root={}", root.display()))
+            .args(["--force-depends", "--force-not-root"]);
+        ran(command.args(words).env("DPKG_MAINTSCRIPT_DEBUG", "0"));
+    };
+    dpkg(&["-i", &package]);
+    for name in ["a", "b"] {
+        File::create(root.join("srv").join(name)).unwrap().set_len(MEMBER).unwrap();
+    }
+    ran(&mut inside(
+        &root,
+        &["create", "data", "-l", "1", "-n", "2", "--assume-clean", "/srv/a", "/srv/b"],
+    ));
+    let config = root.join("etc/braid/braid.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    assert!(ran(&mut inside(&root, &["config", "check"])).contains("no mistake"));
+    let text = text.replace("devices = \"partitions\"", "devices = \"/srv/*\"");
+    fs::write(&config, text.replace("auto = [\"-all\"]", "auto = \"homehost\"")).unwrap();
+    for boot in ["the first boot", "the second"] {
+        let mut daemon = inside(&root, &["daemon"]).stdout(Stdio::null()).spawn().unwrap();
+        let end = Instant::now() + Duration::from_secs(30);
+        while !inside(&root, &["detail", "--test", "data"]).output().unwrap().status.success() {
+            assert!(Instant::now() < end, "{boot}: the array is not there");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let pid = rustix::process::Pid::from_child(&daemon);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(daemon.wait().unwrap().success(), "{boot}");
+    }
+    dpkg(&["--purge", "braid"]);
+    for gone in ["usr/bin/braid", "etc/braid", "lib/systemd/system/braid.service", "var/lib/braid"]
+    {
+        assert!(!root.join(gone).exists(), "{gone} is still there");
+    }
+    assert!(root.join("srv/a").exists());
+}
+
+#[test]
+fn a_line_of_fstab_is_a_mount_of_a_volume() {
+    let helper = repository().join("packaging/mount.fuse.braid");
+    let run = |words: &[&str]| {
+        Command::new(&helper).args(words).env("BRAID", "/bin/echo").output().unwrap()
+    };
+    let said = run(&[
+        "pool",
+        "/srv/pool",
+        "-n",
+        "-o",
+        "rw,_netdev,x-systemd.requires=a.service,ro",
+        "-obrick=/dev/a b,nofail",
+    ]);
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert_eq!(said, "volume mount pool /srv/pool --read-only /dev/a b\n");
+    let refused = run(&["pool", "/srv/pool", "-o", "compress=zstd"]);
+    assert!(
+        !refused.status.success()
+            && String::from_utf8_lossy(&refused.stderr).contains("compress=zstd")
+    );
+}
