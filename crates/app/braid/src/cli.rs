@@ -19,6 +19,7 @@ mod settings;
 mod smart;
 #[cfg(test)]
 mod tests;
+mod top;
 pub mod ublk;
 pub mod vhost;
 pub mod volume;
@@ -37,6 +38,7 @@ pub use scrub::{Check, Repair, Scrub};
 pub use service::{Completions, Config, ConfigCheck, Daemon, Incremental, Manual, Start};
 pub use settings::{Get, Set, State};
 pub use smart::Smart;
+pub use top::Top;
 
 use crate::array_name::ArrayName;
 use crate::settings::Assignment;
@@ -111,6 +113,8 @@ pub enum Command {
     Get(Get),
     /// Show what a running array has done, and how: requests, plans, cache, every layer down to the members.
     Stat(Stat),
+    /// Show arrays, members, jobs and clients on one screen, anew every second.
+    Top(Top),
     /// Say what happens to arrays, and tell others of it by mail, a program or a webhook.
     Monitor(Box<Monitor>),
     /// Show requests, queues and latencies of running arrays and their members, as iostat -x does.

@@ -31,6 +31,7 @@ mod start;
 mod stat;
 mod status;
 mod stop;
+mod top;
 mod volume;
 mod wait;
 
@@ -71,6 +72,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Stat(options) => stat::run(&options),
         Command::Monitor(options) => monitor::run(&options),
         Command::Status(options) => status::run(&options),
+        Command::Top(options) => top::run(&options),
         Command::Iostat(options) => iostat::run(&options),
         Command::Stop(options) => stop::run(options),
         Command::Bench(options) => bench::run(*options),

@@ -213,6 +213,12 @@ impl Running {
             self.bring_in(sought, members, &how)?
         };
         done.extend(brought.done);
+        if let (Some(after), false) = (sought.degraded_after, sought.waiting.is_empty()) {
+            let seconds = after.saturating_sub(sought.since.elapsed()).as_secs();
+            done.push(format!(
+                "what waits is started without its missing members in {seconds} s (degraded-after)"
+            ));
+        }
         Ok(Answer::Started { done, waiting: brought.refused })
     }
 

@@ -79,7 +79,10 @@ fn ended(seen: Seen, now: &Detail, at: Instant, events: &mut Vec<Event>) {
     let last = now.last_job.as_ref().filter(|last| last.kind == *kind);
     let outcome = last.map_or("interrupted", |last| last.outcome.as_str());
     let until = if outcome == "done" { seen.last.total } else { seen.last.done };
-    let moved = figures(until.saturating_sub(seen.first.done), at.duration_since(seen.since));
+    // It had been running for a moment when it was first seen.
+    let before = seen.first.done.checked_div(seen.last.rate.max(seen.first.rate)).unwrap_or(0);
+    let time = at.duration_since(seen.since) + Duration::from_secs(before);
+    let moved = figures(until, time);
     if outcome == "failed" {
         let why = last.and_then(|last| last.error.clone()).unwrap_or_default();
         let text = format!("{kind} of array {name} has failed after {moved}: {why}");

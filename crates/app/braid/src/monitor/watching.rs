@@ -75,9 +75,10 @@ fn appeared(now: &Detail, spares: Option<usize>, events: &mut Vec<Event>) {
     let text = format!("array {name} is running: {level}, {size}, {state}");
     events.push(Event::of(now, "NewArray", None, text));
     if now.degraded > 0 {
+        let lack = if now.degraded == 1 { "lacks" } else { "lack" };
         let text =
-            format!("array {name} is degraded: {} of {} slots", now.degraded, now.raid_devices);
-        let text = format!("{text} lack a member in sync");
+            format!("{} of {} slots {lack} a member in sync", now.degraded, now.raid_devices);
+        let text = format!("array {name} is degraded: {text}");
         events.push(Event::of(now, "DegradedArray", None, text));
     }
     let has = now.members.iter().filter(|member| member.state == "spare").count();

@@ -6,7 +6,7 @@ use crate::protocol::{Answer, Job};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Without a terminal a line is written whenever so many more percent are done.
 const PERCENT_PER_LINE: f64 = 10.0;
@@ -92,8 +92,10 @@ impl Progress {
         }
         let Seen { since, first, last } = self.seen?;
         // The last report is older than the end.
-        let moved = last.total.max(last.done).saturating_sub(first);
-        let took = since.elapsed();
+        let moved = last.total.max(last.done);
+        // It had been running for a moment when it was first seen.
+        let before = first.checked_div(last.rate).unwrap_or(0);
+        let took = since.elapsed() + Duration::from_secs(before);
         let rate = size::rate(moved as f64 / took.as_secs_f64().max(0.001));
         Some(format!(
             "{}: {} in {}, {rate}",
