@@ -11,6 +11,7 @@ use braid_array::options::CreateBitmap;
 use braid_device::spec::{MemberSpec, show_size};
 use braid_layout::layout_number;
 use braid_load::{Beside, Clock, Length, Options, Over, Pattern, Report, run as run_load};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// The loads that are run when none is named: large ones in order, small ones anywhere.
@@ -27,7 +28,13 @@ pub fn run(bench: Bench) -> Result<ExitCode> {
         refuse_occupied(&members)?;
     }
     let mut reports: Vec<Report> = Vec::new();
-    for (pattern, block) in loads(&bench) {
+    let loads = loads(&bench);
+    let all = loads.len();
+    for (nr, (pattern, block)) in loads.into_iter().enumerate() {
+        if !bench.json && std::io::stderr().is_terminal() {
+            let block = show_size(block);
+            output::note(format!("measuring {pattern} of {block}, {} of {all}", nr + 1));
+        }
         let report = run_load(&options(&bench, members.clone(), pattern, block)?)?;
         if !bench.json {
             output::line(report.to_string())?;

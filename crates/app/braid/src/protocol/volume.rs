@@ -201,6 +201,9 @@ pub struct VolumeDetail {
     pub bricks: Vec<BrickDetail>,
     /// The job under way.
     pub job: Option<VolumeJobDetail>,
+    /// Bytes per second that jobs may move; `None`: no limit.
+    #[serde(default)]
+    pub job_speed: Option<u64>,
     /// The check under way.
     pub check: Option<VolumeJobDetail>,
     /// Why nothing can be changed any more.

@@ -142,6 +142,7 @@ impl Hosted {
             proxy: status.proxy,
             bricks: bricks.collect(),
             job,
+            job_speed: *locked(&self.job_speed),
             check,
             failure: status.failure.clone(),
             seconds: self.since.elapsed().as_secs_f64(),

@@ -61,6 +61,8 @@ pub struct Hosted {
     pub sample: Mutex<Option<Sample>>,
     /// The job that was started last and that nobody has waited for: it may have ended before anybody could.
     pub started: Mutex<Option<String>>,
+    /// Bytes per second that jobs may move, where that is limited.
+    pub job_speed: Mutex<Option<u64>>,
 }
 
 /// What is to be mounted.
@@ -159,6 +161,7 @@ impl Hosted {
             exports: Mutex::default(),
             sample: Mutex::default(),
             started: Mutex::default(),
+            job_speed: Mutex::default(),
         });
         // Nobody else sets it.
         let _ = mounted.set(Arc::clone(&hosted));

@@ -101,6 +101,7 @@ impl Hosted {
     pub fn steer_job(&self, deed: JobDeed, check: bool, tell: &mut Tell<'_>) -> Result<String> {
         if let JobDeed::Speed { bytes } = deed {
             self.with(move |here| async move { here.volume.set_job_speed(bytes) })?;
+            *locked(&self.job_speed) = bytes;
             let limit = bytes.map_or("no limit".to_string(), |bytes| {
                 format!("{} per second", size::human(bytes))
             });

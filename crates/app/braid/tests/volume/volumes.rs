@@ -711,3 +711,32 @@ fn a_weight_counts_beside_default_ones_and_a_name_is_given_once() {
     let examined = place.run("volume examine d").ok();
     assert!(examined.contains("Weight : 1\n"), "{examined}");
 }
+
+#[test]
+fn what_is_typed_about_volumes_is_understood_and_shown() {
+    let Some(scene) = Scene::new(&["a", "b"]) else { return };
+    scene.run("create pool a b").ok();
+    let said = scene.run("mount pool mnt").ok();
+    assert!(said.contains(" in 2 bricks, "), "{said}");
+    fs::create_dir_all(scene.file("dir/below")).unwrap();
+    scene.write_by_child("dir/one", &[1; 100_000]);
+    scene.write_by_child("dir/below/two", &[2; 100_000]);
+    // A directory is all files below it.
+    scene.run("migrate pool mnt/dir --to b").ok();
+    scene.run("jobs pool --speed 20M").ok();
+    let shown = scene.run("jobs pool").ok();
+    assert!(shown.contains("no job") && shown.contains("at most 21.0 MB/s"), "{shown}");
+    assert!(scene.run("status pool").ok().contains("jobs move at most"));
+    assert!(scene.place.run("status").ok().starts_with("pool  volume "));
+    let uuid = scene.status()["uuid"].as_str().unwrap().to_string();
+    assert!(scene.run("list").ok().contains(&uuid));
+    // By the name of the directory, as it stands here.
+    scene.unmount("mnt");
+    for brick in ["a", "b"] {
+        fs::remove_file(scene.place.path(brick)).unwrap();
+    }
+    assert!(scene.run("list --json").ok().contains("its bricks are gone"));
+    scene.run("forget pool").ok();
+    assert!(scene.run("list").ok().contains("no volume is known"));
+    scene.run("forget pool").refused(2, &["no volume pool is known"]);
+}

@@ -4,7 +4,7 @@ use super::asking::{ask, connect, order, unexpected, volume_name};
 use super::{follow, status};
 use crate::cli::volume::Jobs;
 use crate::commands::done::say_done;
-use crate::output;
+use crate::output::{self, size};
 use crate::protocol::volume::{JobDeed, VolumeAnswer, VolumeRequest};
 use anyhow::Result;
 use std::process::ExitCode;
@@ -33,11 +33,14 @@ fn show(answer: VolumeAnswer, json: bool) -> Result<ExitCode> {
     let jobs: Vec<_> = status.job.iter().chain(&status.check).collect();
     if json {
         output::json(&jobs)?;
-    } else if jobs.is_empty() {
-        output::line(format!("volume {}: no job", status.name))?;
     } else {
-        let lines: Vec<String> =
+        let mut lines: Vec<String> =
             jobs.iter().map(|job| status::job_line(&status.name, job)).collect();
+        if lines.is_empty() {
+            lines.push(format!("volume {}: no job", status.name));
+        }
+        let limit = status.job_speed.map(|bytes| size::rate(bytes as f64));
+        lines.extend(limit.map(|limit| format!("jobs move at most {limit} (--speed)")));
         output::line(lines.join("\n"))?;
     }
     Ok(ExitCode::SUCCESS)

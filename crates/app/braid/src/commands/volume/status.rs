@@ -71,6 +71,9 @@ fn text(status: &VolumeDetail) -> String {
     for job in status.job.iter().chain(&status.check) {
         row("job", job_line(&status.name, job));
     }
+    if let Some(bytes) = status.job_speed {
+        row("speed", format!("jobs move at most {}", size::rate(bytes as f64)));
+    }
     if status.unbalanced && status.job.is_none() {
         row(
             "balance",
