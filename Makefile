@@ -18,7 +18,7 @@ OPERATIONS ?= 40000
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint deb setup
+.PHONY: help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deb setup
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -95,6 +95,10 @@ lint: ## Formatting, clippy with warnings denied, and the rules of the tree (car
 	cargo fmt --all --check
 	cargo clippy $(CHECKED) --workspace --all-targets -- -D warnings
 	cargo xtask tidy
+
+alerts: ## Check the alert rules of contrib/prometheus with promtool (Debian's prometheus)
+	promtool check rules contrib/prometheus/braid.rules.yml
+	cd contrib/prometheus && promtool test rules braid.rules.test.yml
 
 deb: ## Make a Debian package, with the unit, udev rules, manual and completions, in target/
 	cargo build --release -p braid

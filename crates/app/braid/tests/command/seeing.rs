@@ -216,3 +216,41 @@ fn a_stack_is_shown_as_a_tree_and_sequential_writes_stay_whole_through_it() {
     let words = ["braid_member_bytes_total", "member=\"array:m1\"", "layer=\"0\"", "\"write\""];
     assert_eq!(metric(&answer, &words), (2 * MIB) as f64);
 }
+
+/// The names of metrics in a text, without the endings that belong to kinds of them.
+fn metrics_in(text: &str) -> std::collections::BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let names = words
+        .filter(|word| ["braid_array_", "braid_member_"].iter().any(|kind| word.starts_with(kind)));
+    let plain = |name: &str| {
+        let endings = ["_total", "_bucket", "_sum", "_count", "_info"];
+        let ending = endings.iter().find_map(|ending| name.strip_suffix(ending));
+        // One that ends like that by itself is no counter of a histogram.
+        if name == "braid_array_mismatch_count" {
+            name.to_string()
+        } else {
+            ending.unwrap_or(name).to_string()
+        }
+    };
+    names.map(plain).collect()
+}
+
+#[test]
+fn alerts_and_the_dashboard_ask_for_metrics_that_there_are() {
+    let place = Place::new();
+    place.members(&["a", "b", "c"]);
+    place.run("create data -l 5 -n 3 --assume-clean a b c").ok();
+    let _server = place.serve("a b c --metrics unix:metrics.sock");
+    let there = scrape(UnixStream::connect(place.path("metrics.sock")).unwrap());
+    let there = metrics_in(&there);
+    let asked = [
+        include_str!("../../../../../contrib/prometheus/braid.rules.yml"),
+        include_str!("../../../../../contrib/grafana/braid.json"),
+    ];
+    serde_json::from_str::<serde_json::Value>(asked[1]).unwrap();
+    let asked: Vec<String> = asked.iter().flat_map(|text| metrics_in(text)).collect();
+    assert!(asked.len() > 12, "{asked:?}");
+    for name in asked {
+        assert!(there.contains(&name), "{name} is not in {there:?}");
+    }
+}
