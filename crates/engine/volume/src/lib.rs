@@ -25,7 +25,7 @@
 //! |---|---|
 //! | `volume`, `filesystem` | the volume as a whole; as a file system |
 //! | `assemble/` | bricks become a volume: superblocks, what belongs together |
-//! | `create`, `mount` | the first records of a volume; its parts are made and joined |
+//! | `create`, `mount`, `parts` | the first records of a volume; its parts are made and joined; the lower ones of them |
 //! | `grow` | the metadata region becomes larger |
 //! | `check/` | what is wrong, also while files change |
 //! | `mover/`, `membership` | stripes that go elsewhere; bricks that come and go |
@@ -66,6 +66,7 @@ mod mount;
 mod mover;
 mod namespace;
 mod pace;
+mod parts;
 mod progress;
 mod record;
 mod status;

@@ -4,8 +4,8 @@ use crate::commit::Commits;
 use crate::error::VolumeError;
 use crate::extents::{Brick, Bricks, ExtentMap, Space};
 use crate::gate::Gate;
+use crate::parts::Parts;
 use crate::record::Record;
-use crate::stripes::Geometry;
 use crate::transactions::Transactions;
 use braid_device::Device;
 use braid_format::volume::brick_record::{BrickRecord, BrickState};
@@ -27,24 +27,6 @@ pub struct Membership {
     gone: RefCell<Vec<Uuid>>,
 }
 
-/// The parts that it needs.
-pub struct MembershipOf {
-    /// The sizes of the volume.
-    pub geometry: Geometry,
-    /// Where changes go.
-    pub transactions: Rc<Transactions>,
-    /// Makes them durable.
-    pub commits: Rc<Commits>,
-    /// The volume's record.
-    pub record: Rc<Record>,
-    /// The devices.
-    pub bricks: Rc<Bricks>,
-    /// Free space, and the buckets.
-    pub extents: Rc<ExtentMap>,
-    /// Shut while a brick goes.
-    pub gate: Rc<Gate>,
-}
-
 /// A brick to be added.
 pub struct BrickToAdd {
     /// Which device it is.
@@ -63,15 +45,15 @@ pub struct BrickToAdd {
 
 impl Membership {
     /// Over these parts.
-    pub fn new(of: MembershipOf) -> Membership {
+    pub fn new(parts: &Parts) -> Membership {
         Membership {
-            stripe: of.geometry.stripe,
-            transactions: of.transactions,
-            commits: of.commits,
-            record: of.record,
-            bricks: of.bricks,
-            extents: of.extents,
-            gate: of.gate,
+            stripe: parts.geometry.stripe,
+            transactions: Rc::clone(&parts.transactions),
+            commits: Rc::clone(&parts.commits),
+            record: Rc::clone(&parts.record),
+            bricks: Rc::clone(&parts.bricks),
+            extents: Rc::clone(&parts.extents),
+            gate: Rc::clone(&parts.gate),
             gone: RefCell::default(),
         }
     }

@@ -1,20 +1,15 @@
 //! A volume is brought up on a shard: its parts are made and joined.
 
-use crate::check::{CheckOf, Checks};
-use crate::commit::Commits;
+use crate::check::Checks;
 use crate::error::VolumeError;
-use crate::extents::{Brick, Bricks, ExtentMap, MapOf, NoteLost, Space};
-use crate::files::{Files, FilesOf};
-use crate::gate::Gate;
-use crate::membership::{Membership, MembershipOf};
-use crate::mover::{Mover, MoverOf, Room};
-use crate::namespace::{Clock, Inodes, Namespace, Orphans};
-use crate::pace::Pace;
-use crate::record::Record;
-use crate::stripes::Geometry;
-use crate::transactions::{Part, Transactions};
+use crate::extents::{Brick, NoteLost, Space};
+use crate::files::Files;
+use crate::membership::Membership;
+use crate::mover::{Mover, Room};
+use crate::namespace::Clock;
+use crate::parts::Parts;
+use crate::transactions::Transactions;
 use crate::volume::Volume;
-use crate::watch::Watches;
 use braid_device::Device;
 use braid_format::volume::brick_record::BrickRecord;
 use braid_format::volume::volume_record::VolumeRecord;
@@ -77,7 +72,9 @@ impl Volume {
         let bytes = transactions.get(keys::BUCKETS).await?.ok_or(VolumeError::Empty)?;
         let buckets = Buckets::from_bytes(&bytes)?;
         let bricks = find_bricks(&transactions, &from.devices).await?;
-        let volume = Rc::new(wire(shard, from, transactions, record, buckets, bricks));
+        let (note_lost, clock) = (from.note_lost, from.clock);
+        let parts = Parts::new(shard, transactions, record, buckets, bricks, note_lost, clock);
+        let volume = Rc::new(wire(parts));
         if !read_only {
             start_commits(&volume);
             if let Err(error) = volume.take_up().await {
@@ -125,109 +122,22 @@ async fn find_bricks(
     Ok(bricks)
 }
 
-/// Makes the parts, from the lowest up, and joins those of which a lower one has to tell a higher one something.
-fn wire(
-    shard: &Shard,
-    from: MountOf,
-    transactions: Rc<Transactions>,
-    record: VolumeRecord,
-    buckets: Buckets,
-    bricks: BTreeMap<u16, Rc<Brick>>,
-) -> Volume {
-    let geometry = Geometry::new(record.stripe);
-    let record = Rc::new(Record::new(record));
-    let watches = Rc::new(Watches::default());
-    let gate = Gate::new(shard);
-    let pace = Rc::new(Pace::default());
-    let bricks = Rc::new(Bricks::new(shard, geometry, bricks, from.note_lost));
-    let extents = Rc::new(ExtentMap::new(MapOf {
-        shard: shard.clone(),
-        geometry,
-        transactions: Rc::clone(&transactions),
-        record: Rc::clone(&record),
-        watches: Rc::clone(&watches),
-        bricks: Rc::clone(&bricks),
-        buckets,
-    }));
-    let inodes =
-        Rc::new(Inodes::new(shard, Rc::clone(&transactions), Rc::clone(&extents), from.clock));
-    let losers = Rc::downgrade(&inodes);
-    bricks.tell_lost_writes(Rc::new(move || {
-        if let Some(inodes) = losers.upgrade() {
-            inodes.lose_uncommitted();
-        }
-    }));
-    let commits = Rc::new(Commits::new(
-        Rc::clone(&transactions),
-        Rc::clone(&bricks),
-        vec![Rc::clone(&inodes) as Rc<dyn Part>, Rc::clone(&extents) as _, Rc::clone(&record) as _],
-    ));
-    let orphans = Rc::new(Orphans::new(Rc::clone(&transactions)));
-    let namespace = Rc::new(Namespace::new(
-        shard,
-        geometry,
-        Rc::clone(&transactions),
-        Rc::clone(&record),
-        Rc::clone(&watches),
-        Rc::clone(&inodes),
-        Rc::clone(&orphans),
-    ));
-    let files = Rc::new(Files::new(FilesOf {
-        shard: shard.clone(),
-        geometry,
-        transactions: Rc::clone(&transactions),
-        bricks: Rc::clone(&bricks),
-        extents: Rc::clone(&extents),
-        inodes: Rc::clone(&inodes),
-        orphans: Rc::clone(&orphans),
-        namespace: Rc::clone(&namespace),
-        gate: Rc::clone(&gate),
-    }));
+/// Makes the upper parts over `parts`, and joins those of which a lower one has to tell a higher one something.
+fn wire(parts: Parts) -> Volume {
+    let files = Rc::new(Files::new(&parts));
     let remover = Rc::downgrade(&files);
-    orphans.work_by(Rc::new(move || {
+    parts.orphans.work_by(Rc::new(move || {
         let files = remover.upgrade();
         files.as_ref().inspect(|files| files.start_removing()).is_some()
     }));
-    let membership = Rc::new(Membership::new(MembershipOf {
-        geometry,
-        transactions: Rc::clone(&transactions),
-        commits: Rc::clone(&commits),
-        record: Rc::clone(&record),
-        bricks: Rc::clone(&bricks),
-        extents: Rc::clone(&extents),
-        gate: Rc::clone(&gate),
-    }));
-    let mover = Rc::new(Mover::new(MoverOf {
-        shard: shard.clone(),
-        geometry,
-        transactions: Rc::clone(&transactions),
-        commits: Rc::clone(&commits),
-        record: Rc::clone(&record),
-        bricks: Rc::clone(&bricks),
-        extents: Rc::clone(&extents),
-        inodes: Rc::clone(&inodes),
-        files: Rc::clone(&files),
-        membership: Rc::clone(&membership),
-        gate: Rc::clone(&gate),
-        pace: Rc::clone(&pace),
-    }));
-    extents.ask_for_room(Rc::new(Room::new(&mover, Rc::clone(&orphans))));
-    let checks = Rc::new(Checks::new(CheckOf {
-        shard: shard.clone(),
-        geometry,
-        transactions: Rc::clone(&transactions),
-        commits: Rc::clone(&commits),
-        record: Rc::clone(&record),
-        watches,
-        bricks: Rc::clone(&bricks),
-        extents: Rc::clone(&extents),
-        inodes: Rc::clone(&inodes),
-        namespace: Rc::clone(&namespace),
-        gate: Rc::clone(&gate),
-        pace: Rc::clone(&pace),
-    }));
+    let membership = Rc::new(Membership::new(&parts));
+    let mover = Rc::new(Mover::new(&parts, Rc::clone(&files), Rc::clone(&membership)));
+    parts.extents.ask_for_room(Rc::new(Room::new(&mover, Rc::clone(&parts.orphans))));
+    let checks = Rc::new(Checks::new(parts.clone()));
+    let Parts { shard, geometry, transactions, record, bricks, extents, .. } = parts;
+    let Parts { inodes, commits, orphans, namespace, gate, pace, .. } = parts;
     Volume {
-        shard: shard.clone(),
+        shard,
         geometry,
         record,
         transactions,

@@ -5,8 +5,9 @@
 
 use super::one::{Check, CheckEnd, Halt};
 use super::report::CheckReport;
-use super::walk::{CheckOf, Walk};
+use super::walk::Walk;
 use crate::error::VolumeError;
+use crate::parts::Parts;
 use crate::progress::JobStatus;
 use braid_format::volume::job::{JobKind, JobRecord};
 use braid_format::volume::keys;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 /// The checks of a volume.
 pub struct Checks {
-    on: Rc<CheckOf>,
+    on: Rc<Parts>,
     /// The check under way.
     current: RefCell<Option<Rc<Check>>>,
     /// The end of the last one since the mount.
@@ -26,8 +27,8 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// None under way, and none that has ended.
-    pub fn new(on: CheckOf) -> Checks {
+    /// Of these parts; none under way, and none that has ended.
+    pub fn new(on: Parts) -> Checks {
         Checks {
             on: Rc::new(on),
             current: RefCell::new(None),

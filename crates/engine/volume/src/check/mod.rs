@@ -42,4 +42,3 @@ mod walk;
 pub use control::Checks;
 pub use one::CheckEnd;
 pub use report::{CheckReport, Lost};
-pub use walk::CheckOf;

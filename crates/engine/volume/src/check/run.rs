@@ -2,7 +2,8 @@
 
 use super::one::{Check, Halt};
 use super::report::CheckReport;
-use super::walk::{CheckOf, Walk};
+use super::walk::Walk;
+use crate::parts::Parts;
 use crate::watch::Watch;
 use braid_format::volume::keys;
 use std::rc::Rc;
@@ -15,7 +16,7 @@ impl Walk {
     ///
     /// # Errors
     /// When metadata cannot be read at all, or the check was ended.
-    pub(super) async fn run(on: Rc<CheckOf>, check: &Rc<Check>) -> Result<CheckReport, Halt> {
+    pub(super) async fn run(on: Rc<Parts>, check: &Rc<Check>) -> Result<CheckReport, Halt> {
         let watch = Rc::new(Watch::default());
         let _watching = on.watches.begin(&watch);
         let walk = Walk::new(on, &watch, check);

@@ -2,33 +2,16 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::{CheckOf, Checks};
+use super::Checks;
 use crate::tests::rig::Rig;
 use std::rc::Rc;
-
-fn checks(rig: &Rig) -> Rc<Checks> {
-    Rc::new(Checks::new(CheckOf {
-        shard: rig.shard.clone(),
-        geometry: rig.geometry,
-        transactions: Rc::clone(&rig.transactions),
-        commits: Rc::clone(&rig.commits),
-        record: Rc::clone(&rig.record),
-        watches: Rc::clone(&rig.watches),
-        bricks: Rc::clone(&rig.bricks),
-        extents: Rc::clone(&rig.extents),
-        inodes: Rc::clone(&rig.inodes),
-        namespace: Rc::clone(&rig.namespace),
-        gate: Rc::clone(&rig.gate),
-        pace: Rc::clone(&rig.pace),
-    }))
-}
 
 #[test]
 fn what_the_parts_hold_is_clean_and_damage_is_found_and_repaired() {
     let rig = Rig::new(&[16]);
     let shard = rig.shard.clone();
     shard.block_on(async move {
-        let checks = checks(&rig);
+        let checks = Rc::new(Checks::new(rig.parts.clone()));
         for at in 0..20u64 {
             let file = rig.file(format!("f{at}").as_bytes()).await;
             rig.write(file, 0, &vec![1; 3000 * (at as usize + 1)]).await;

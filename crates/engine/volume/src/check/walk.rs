@@ -2,55 +2,20 @@
 
 use super::one::{Check, Halt};
 use super::report::CheckReport;
-use crate::commit::Commits;
-use crate::extents::{Bricks, ExtentMap};
-use crate::gate::Gate;
-use crate::namespace::{Inodes, Namespace};
-use crate::pace::{Pace, STEP_NANOS};
-use crate::record::Record;
-use crate::stripes::Geometry;
-use crate::transactions::Transactions;
-use crate::watch::{Watch, Watches};
+use crate::pace::STEP_NANOS;
+use crate::parts::Parts;
+use crate::watch::Watch;
 use braid_filesystem::Ino;
 use braid_kv::Pair;
-use braid_shard::Shard;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// Records that are looked at in one step.
 const AT_ONCE: usize = 256;
 
-/// The parts of a volume that a check looks at.
-pub struct CheckOf {
-    /// The shard that it lives on.
-    pub shard: Shard,
-    /// The sizes of the volume.
-    pub geometry: Geometry,
-    /// Its records.
-    pub transactions: Rc<Transactions>,
-    /// Makes all earlier changes records of the store.
-    pub commits: Rc<Commits>,
-    /// Its own record.
-    pub record: Rc<Record>,
-    /// Told of changes meanwhile.
-    pub watches: Rc<Watches>,
-    /// The devices.
-    pub bricks: Rc<Bricks>,
-    /// Where stripes lie.
-    pub extents: Rc<ExtentMap>,
-    /// The files in memory.
-    pub inodes: Rc<Inodes>,
-    /// Names.
-    pub namespace: Rc<Namespace>,
-    /// Shut while something that is wrong is looked at again.
-    pub gate: Rc<Gate>,
-    /// The pace of jobs and checks.
-    pub pace: Rc<Pace>,
-}
-
 /// A check under way.
 pub(super) struct Walk {
-    pub(super) on: Rc<CheckOf>,
+    pub(super) on: Rc<Parts>,
     pub(super) repair: bool,
     pub(super) watch: Rc<Watch>,
     pub(super) report: RefCell<CheckReport>,
@@ -62,7 +27,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    pub(super) fn new(on: Rc<CheckOf>, watch: &Rc<Watch>, check: &Rc<Check>) -> Walk {
+    pub(super) fn new(on: Rc<Parts>, watch: &Rc<Watch>, check: &Rc<Check>) -> Walk {
         Walk {
             on,
             repair: check.repairs(),

@@ -27,4 +27,4 @@ mod tests;
 mod write;
 
 pub use moving::Moved;
-pub use part::{Files, FilesOf};
+pub use part::Files;

@@ -29,6 +29,8 @@ pub(super) type Targets = SmallVec<[Target; 1]>;
 /// A write that holds its range, with the targets of it.
 pub(super) struct Resolved {
     pub(super) targets: Targets,
+    /// Flushes of bricks that had failed before.
+    pub(super) flush_failures: u64,
     _held: Held,
 }
 
@@ -44,51 +46,54 @@ impl Target {
 }
 
 impl Files {
-    /// Locks the range of a write and finds the extents of its stripes, long enough, or reserves blocks for them.
+    /// The range that a write of `range` locks at first.
+    pub(super) fn range_of(&self, range: &Range<u64>) -> Range<u64> {
+        down(range.start, self.geometry.sub_block)..up(range.end, self.geometry.sub_block)
+    }
+
+    /// Locks the range of a write, `wanted`, and finds the extents of its stripes, long enough, or reserves blocks for
+    /// them. `None`: an extent is to be changed, which takes more than `wanted` was, or another writer came before.
     pub(super) async fn resolve(
         &self,
         inode: &Rc<Inode>,
-        range: Range<u64>,
-    ) -> Result<Resolved, Errno> {
+        range: &Range<u64>,
+        wanted: &mut Range<u64>,
+    ) -> Result<Option<Resolved>, Errno> {
         let geometry = self.geometry;
-        let mut wanted = down(range.start, geometry.sub_block)..up(range.end, geometry.sub_block);
-        'locking: loop {
-            let held = inode.locks.exclusive(wanted.clone()).await;
-            let mut targets = Targets::new();
-            for piece in geometry.pieces(range.clone()) {
-                let needed = geometry.blocks_to(piece.to);
-                let (group, extent) = self.extents.get(&inode.extents, piece.stripe).await?;
-                let is_lost = !extent.is_hole() && !self.bricks.is_there(extent.brick);
-                let mut target = Target { stripe: piece.stripe, group, reservation: None };
-                if !extent.is_hole() && (is_lost || u64::from(extent.blocks) < needed) {
-                    // The extent is to be changed: that takes the whole stripe.
-                    if !geometry.widen(&mut wanted, piece.stripe) {
-                        drop(held);
-                        continue 'locking;
-                    }
-                    if is_lost {
-                        let reserved = self.reserve_anew(inode, piece, &range, extent).await?;
-                        target.reservation = Some(reserved);
-                    }
+        let flush_failures = self.bricks.flush_failures();
+        let held = inode.locks.exclusive(wanted.clone()).await;
+        let mut targets = Targets::new();
+        for piece in geometry.pieces(range.clone()) {
+            let needed = geometry.blocks_to(piece.to);
+            let (group, extent) = self.extents.get(&inode.extents, piece.stripe).await?;
+            let is_lost = !extent.is_hole() && !self.bricks.is_there(extent.brick);
+            let mut target = Target { stripe: piece.stripe, group, reservation: None };
+            if !extent.is_hole() && (is_lost || u64::from(extent.blocks) < needed) {
+                // The extent is to be changed: that takes the whole stripe.
+                if !geometry.widen(wanted, piece.stripe) {
+                    return Ok(None);
                 }
-                targets.push(target);
-            }
-            for (target, piece) in targets.iter().zip(geometry.pieces(range.clone())) {
-                if target.reservation.is_some() {
-                    continue;
-                }
-                let needed = geometry.blocks_to(piece.to);
-                let (group, stripe) = (&target.group, piece.stripe);
-                let start = stripe * geometry.stripe;
-                let whole = wanted.start <= start && wanted.end >= start + geometry.stripe;
-                // A concurrent writer of another part has given the stripe an extent meanwhile, which must be changed.
-                if !self.ensure_extent(inode, group, stripe, needed, range.end, whole).await? {
-                    drop(held);
-                    continue 'locking;
+                if is_lost {
+                    let reserved = self.reserve_anew(inode, piece, range, extent).await?;
+                    target.reservation = Some(reserved);
                 }
             }
-            return Ok(Resolved { targets, _held: held });
+            targets.push(target);
         }
+        for (target, piece) in targets.iter().zip(geometry.pieces(range.clone())) {
+            if target.reservation.is_some() {
+                continue;
+            }
+            let needed = geometry.blocks_to(piece.to);
+            let (group, stripe) = (&target.group, piece.stripe);
+            let start = stripe * geometry.stripe;
+            let whole = wanted.start <= start && wanted.end >= start + geometry.stripe;
+            // A concurrent writer of another part has given the stripe an extent meanwhile, which must be changed.
+            if !self.ensure_extent(inode, group, stripe, needed, range.end, whole).await? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Resolved { targets, flush_failures, _held: held }))
     }
 
     /// Reserves blocks for a stripe whose brick is lost, if all that was there is written anew.

@@ -7,7 +7,7 @@
 
 use super::part::{Files, SIZE_MAX};
 use super::payload::Payload;
-use super::resolve::Target;
+use super::resolve::{Resolved, Target};
 use crate::extents::{Brick, ExtentMap};
 use crate::namespace::{Inode, clear_setid_bits};
 use crate::stripes::down;
@@ -92,32 +92,35 @@ impl Files {
         }
         // A brick that fails under a write of stripes that were nowhere else yet is left out next time. Of two writes of
         // such a stripe one may have to try again for the other's sake, too.
-        for _ in 0..2 * self.bricks.count() + 2 {
-            if self.write_once(&inode, offset, &data, clear_setid).await? {
+        let mut failures_left = 2 * self.bricks.count() + 1;
+        let mut wanted = self.range_of(&(offset..end));
+        loop {
+            self.settle_end(&inode, offset).await?;
+            let Some(resolved) = self.resolve(&inode, &(offset..end), &mut wanted).await? else {
+                continue;
+            };
+            // The file may have been cut until the range was held.
+            if !self.may_reach(&inode, offset, end) {
+                continue;
+            }
+            if self.write_resolved(&inode, offset, &data, clear_setid, resolved).await? {
                 return Ok(());
             }
+            failures_left = failures_left.checked_sub(1).ok_or(Errno::Io)?;
         }
-        Err(Errno::Io)
     }
 
-    /// Writes `data`. False: a brick failed, and stripes that were to be on it have no extent again, or another one.
-    async fn write_once(
+    /// Writes `data` where it was `resolved` to go. False: a brick failed, and stripes that were to be on it have no extent
+    /// again, or another one.
+    async fn write_resolved(
         &self,
         inode: &Rc<Inode>,
         offset: u64,
         data: &Buf,
         clear_setid: bool,
+        resolved: Resolved,
     ) -> Result<bool, Errno> {
         let end = offset + data.len() as u64;
-        let failures = self.bricks.flush_failures();
-        let resolved = loop {
-            self.settle_end(inode, offset).await?;
-            let resolved = self.resolve(inode, offset..end).await?;
-            // The file may have been cut until the range was held.
-            if self.may_reach(inode, offset, end) {
-                break resolved;
-            }
-        };
         let targets = &resolved.targets;
         let (Some(first), Some(last)) = (targets.first(), targets.last()) else { return Ok(true) };
         let completed = self.complete(inode, offset, data, (first, last)).await?;
@@ -151,7 +154,7 @@ impl Files {
             self.publish(inode, target, sub_blocks);
         }
         self.note_write(inode, end, clear_setid);
-        if self.bricks.flush_failures() != failures {
+        if self.bricks.flush_failures() != resolved.flush_failures {
             self.inodes.note_loss(inode);
         }
         Ok(true)

@@ -23,5 +23,5 @@ mod shrinking;
 mod tests;
 mod wanted;
 
-pub use part::{Mover, MoverOf, Room};
+pub use part::{Mover, Room};
 pub use running::NewJob;

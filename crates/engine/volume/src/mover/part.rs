@@ -8,6 +8,7 @@ use crate::gate::Gate;
 use crate::membership::Membership;
 use crate::namespace::{Inodes, Orphans};
 use crate::pace::Pace;
+use crate::parts::Parts;
 use crate::progress::JobState;
 use crate::record::Record;
 use crate::stripes::Geometry;
@@ -18,34 +19,6 @@ use braid_shard::Shard;
 use braid_shard::sync::Notify;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
-
-/// The parts that jobs need.
-pub struct MoverOf {
-    /// The shard that they live on.
-    pub shard: Shard,
-    /// The sizes of the volume.
-    pub geometry: Geometry,
-    /// Where jobs are recorded.
-    pub transactions: Rc<Transactions>,
-    /// Makes changes durable.
-    pub commits: Rc<Commits>,
-    /// The volume's record.
-    pub record: Rc<Record>,
-    /// The devices.
-    pub bricks: Rc<Bricks>,
-    /// Where stripes lie.
-    pub extents: Rc<ExtentMap>,
-    /// The files in memory.
-    pub inodes: Rc<Inodes>,
-    /// Moves one stripe.
-    pub files: Rc<Files>,
-    /// Bricks that go.
-    pub membership: Rc<Membership>,
-    /// Entered for each move.
-    pub gate: Rc<Gate>,
-    /// The pace of jobs and checks.
-    pub pace: Rc<Pace>,
-}
 
 /// The jobs of a volume.
 pub struct Mover {
@@ -71,24 +44,24 @@ pub struct Mover {
 }
 
 impl Mover {
-    /// No job is under way.
-    pub fn new(of: MoverOf) -> Mover {
+    /// Over these parts; no job is under way.
+    pub fn new(parts: &Parts, files: Rc<Files>, membership: Rc<Membership>) -> Mover {
         Mover {
-            ended: Notify::new(&of.shard),
-            shard: of.shard,
-            geometry: of.geometry,
-            transactions: of.transactions,
-            commits: of.commits,
-            record: of.record,
-            bricks: of.bricks,
-            extents: of.extents,
-            inodes: of.inodes,
-            files: of.files,
-            membership: of.membership,
-            gate: of.gate,
-            pace: of.pace,
+            shard: parts.shard.clone(),
+            geometry: parts.geometry,
+            transactions: Rc::clone(&parts.transactions),
+            commits: Rc::clone(&parts.commits),
+            record: Rc::clone(&parts.record),
+            bricks: Rc::clone(&parts.bricks),
+            extents: Rc::clone(&parts.extents),
+            inodes: Rc::clone(&parts.inodes),
+            files,
+            membership,
+            gate: Rc::clone(&parts.gate),
+            pace: Rc::clone(&parts.pace),
             current: RefCell::new(None),
             state: RefCell::new(JobState::Running),
+            ended: Notify::new(&parts.shard),
             suspended: Cell::new(false),
         }
     }

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::{Mover, MoverOf, NewJob};
-use crate::membership::{BrickToAdd, Membership, MembershipOf};
+use super::{Mover, NewJob};
+use crate::membership::{BrickToAdd, Membership};
 use crate::tests::rig::{Rig, STRIPE};
 use braid_device::ram::Ram;
 use braid_format::volume::BLOCK;
@@ -11,30 +11,9 @@ use std::rc::Rc;
 use uuid::Uuid;
 
 fn mover(rig: &Rig) -> (Rc<Membership>, Rc<Mover>) {
-    let membership = Rc::new(Membership::new(MembershipOf {
-        geometry: rig.geometry,
-        transactions: Rc::clone(&rig.transactions),
-        commits: Rc::clone(&rig.commits),
-        record: Rc::clone(&rig.record),
-        bricks: Rc::clone(&rig.bricks),
-        extents: Rc::clone(&rig.extents),
-        gate: Rc::clone(&rig.gate),
-    }));
-    let mover = Rc::new(Mover::new(MoverOf {
-        shard: rig.shard.clone(),
-        geometry: rig.geometry,
-        transactions: Rc::clone(&rig.transactions),
-        commits: Rc::clone(&rig.commits),
-        record: Rc::clone(&rig.record),
-        bricks: Rc::clone(&rig.bricks),
-        extents: Rc::clone(&rig.extents),
-        inodes: Rc::clone(&rig.inodes),
-        files: Rc::clone(&rig.files),
-        membership: Rc::clone(&membership),
-        gate: Rc::clone(&rig.gate),
-        pace: Rc::clone(&rig.pace),
-    }));
-    (membership, mover)
+    let membership = Rc::new(Membership::new(&rig.parts));
+    let (files, members) = (Rc::clone(&rig.files), Rc::clone(&membership));
+    (membership, Rc::new(Mover::new(&rig.parts, files, members)))
 }
 
 #[test]

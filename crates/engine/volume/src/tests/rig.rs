@@ -1,15 +1,9 @@
 //! The parts of a volume without the volume: made from the lowest up, over bricks in memory and a model of the store.
 
-use crate::commit::Commits;
-use crate::extents::{Brick, Bricks, ExtentMap, MapOf, Space};
-use crate::files::{Files, FilesOf};
-use crate::gate::Gate;
-use crate::namespace::{Inodes, Namespace, Orphans};
-use crate::pace::Pace;
-use crate::record::Record;
-use crate::stripes::Geometry;
-use crate::transactions::{Part, Transactions};
-use crate::watch::Watches;
+use crate::extents::{Brick, Space};
+use crate::files::Files;
+use crate::parts::Parts;
+use crate::transactions::Transactions;
 use crate::{NewBrick, first_records, noted_nowhere};
 use braid_device::Device;
 use braid_device::ram::Ram;
@@ -33,21 +27,17 @@ pub const ME: Caller = Caller { uid: 7, gid: 8 };
 
 /// The parts, as far up as the bytes of files.
 pub struct Rig {
-    pub shard: Shard,
-    pub geometry: Geometry,
     pub store: ModelStore,
-    pub transactions: Rc<Transactions>,
-    pub record: Rc<Record>,
-    pub watches: Rc<Watches>,
-    pub bricks: Rc<Bricks>,
-    pub extents: Rc<ExtentMap>,
-    pub inodes: Rc<Inodes>,
-    pub commits: Rc<Commits>,
-    pub orphans: Rc<Orphans>,
-    pub namespace: Rc<Namespace>,
+    pub parts: Parts,
     pub files: Rc<Files>,
-    pub gate: Rc<Gate>,
-    pub pace: Rc<Pace>,
+}
+
+impl std::ops::Deref for Rig {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
 }
 
 impl Drop for Rig {
@@ -81,11 +71,10 @@ impl Rig {
         new: &[NewBrick],
         devices: Vec<Rc<dyn Device>>,
     ) -> Rig {
-        let geometry = Geometry::new(STRIPE);
         let transactions =
             Transactions::new(&shard, Rc::new(store.clone()), Uuid::from_u128(99), false);
         let get = |key: &'static [u8]| shard.block_on(store.get(key)).unwrap().unwrap();
-        let record = Rc::new(Record::new(VolumeRecord::parse(&get(keys::VOLUME)).unwrap()));
+        let record = VolumeRecord::parse(&get(keys::VOLUME)).unwrap();
         let buckets = Buckets::from_bytes(&get(keys::BUCKETS)).unwrap();
         let mut table = BTreeMap::new();
         for ((id, new), device) in (0u16..).zip(new).zip(devices) {
@@ -96,65 +85,13 @@ impl Rig {
             let record = BrickRecord { uuid, state, weight, blocks };
             table.insert(id, Rc::new(Brick::new(id, &record, Some(device), 0, space.unwrap())));
         }
-        let bricks = Rc::new(Bricks::new(&shard, geometry, table, noted_nowhere()));
-        let watches = Rc::new(Watches::default());
-        let extents = Rc::new(ExtentMap::new(MapOf {
-            shard: shard.clone(),
-            geometry,
-            transactions: Rc::clone(&transactions),
-            record: Rc::clone(&record),
-            watches: Rc::clone(&watches),
-            bricks: Rc::clone(&bricks),
-            buckets,
-        }));
         let clock = Rc::new(|| Time { seconds: 5, nanos: 6 });
-        let inodes =
-            Rc::new(Inodes::new(&shard, Rc::clone(&transactions), Rc::clone(&extents), clock));
-        let parts: Vec<Rc<dyn Part>> =
-            vec![Rc::clone(&inodes) as _, Rc::clone(&extents) as _, Rc::clone(&record) as _];
-        let commits = Rc::new(Commits::new(Rc::clone(&transactions), Rc::clone(&bricks), parts));
-        let own = Rc::clone(&commits);
-        shard.spawn(async move { while own.next().await {} });
-        let orphans = Rc::new(Orphans::new(Rc::clone(&transactions)));
-        let namespace = Rc::new(Namespace::new(
-            &shard,
-            geometry,
-            Rc::clone(&transactions),
-            Rc::clone(&record),
-            Rc::clone(&watches),
-            Rc::clone(&inodes),
-            Rc::clone(&orphans),
-        ));
-        let gate = Gate::new(&shard);
-        let files = Rc::new(Files::new(FilesOf {
-            shard: shard.clone(),
-            geometry,
-            transactions: Rc::clone(&transactions),
-            bricks: Rc::clone(&bricks),
-            extents: Rc::clone(&extents),
-            inodes: Rc::clone(&inodes),
-            orphans: Rc::clone(&orphans),
-            namespace: Rc::clone(&namespace),
-            gate: Rc::clone(&gate),
-        }));
-        let pace = Rc::new(Pace::default());
-        Rig {
-            shard,
-            geometry,
-            store,
-            transactions,
-            record,
-            watches,
-            bricks,
-            extents,
-            inodes,
-            commits,
-            orphans,
-            namespace,
-            files,
-            gate,
-            pace,
-        }
+        let lost = noted_nowhere();
+        let parts = Parts::new(&shard, transactions, record, buckets, table, lost, clock);
+        let commits = Rc::clone(&parts.commits);
+        shard.spawn(async move { while commits.next().await {} });
+        let files = Rc::new(Files::new(&parts));
+        Rig { store, parts, files }
     }
 
     /// A new file in the root.
