@@ -63,16 +63,11 @@ pub struct Cli {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make an array: write superblocks to its members.
     Create(Create),
-    /// Assemble arrays from their members and serve them, in the foreground, until stopped.
     #[command(visible_alias = "assemble")]
     Serve(Box<Serve>),
-    /// Serve the arrays of a configuration, from boot to shutdown: what a service manager runs.
     Daemon(Daemon),
-    /// Start arrays in a server that runs already, or give members back to them.
     Start(Start),
-    /// Tell the running server of a device that has come, or gone: what udev calls.
     Incremental(Incremental),
     /// Check the configuration.
     #[command(subcommand)]
@@ -85,45 +80,31 @@ pub enum Command {
     Status(Status),
     /// Mark members of a running array as faulty; spares take over.
     Fail(SomeMembers),
-    /// Set or clear flags of a member: write-mostly, failfast.
     Member(Member),
-    /// Let go of faulty members and spares.
     Remove(Remove),
-    /// Replace members while they serve: each is copied to another, which takes its place.
     Replace(Replace),
     /// Add members as spares; they take over at once where one is missing. A member that was away is
     /// taken back as by re-add, where that can be.
     Add(Add),
     /// Take back a member that was away: what the bitmap says was written meanwhile is copied to it.
     ReAdd(SomeMembers),
-    /// Change a running array: give it more members, use more of each, give it a write-intent bitmap or a partial parity
-    /// log, or take that away.
     Grow(Grow),
-    /// Read everything and count where redundancy does not match the data.
     Check(Check),
-    /// Read everything, count where redundancy does not match the data, and correct it.
     Repair(Repair),
     /// Wait until no resync, rebuild or check is running, and show its progress.
     Wait(Wait),
     /// Limit the speed of background jobs of a running array.
     Speed(Speed),
-    /// Change settings of a running array, for now and later.
     Set(Set),
     /// Show the settings of a running array, and what auto means at the moment.
     Get(Get),
-    /// Show what a running array has done, and how: requests, plans, cache, every layer down to the members.
     Stat(Stat),
-    /// Show arrays, members, jobs and clients on one screen, anew every second.
     Top(Top),
-    /// Say what happens to arrays, and tell others of it by mail, a program or a webhook.
     Monitor(Box<Monitor>),
-    /// Show requests, queues and latencies of running arrays and their members, as iostat -x does.
     Iostat(Iostat),
-    /// Try again, now, writes that wait because a member's file system is full, and jobs that could not go on.
     Resume(Resume),
     /// Stop a running array: its members are marked clean, and read back to see that they are.
     Stop(Stop),
-    /// Measure an array against its bare members, in this process or over NBD.
     Bench(Box<Bench>),
     /// Logical volumes of files over many bricks: create, mount, add and remove bricks, balance, proxy.
     #[command(subcommand)]
@@ -137,7 +118,7 @@ pub enum Command {
     Demo(Demo),
 }
 
-/// `braid create`.
+/// Make an array: write superblocks to its members.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Make an array: write superblocks to its members.\n\n\
@@ -177,7 +158,7 @@ pub struct Create {
     pub json: bool,
 }
 
-/// `braid serve`.
+/// Assemble arrays from their members and serve them, in the foreground, until stopped.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Assemble arrays from their members and serve them, in the foreground, until stopped.\n\n\
@@ -473,7 +454,7 @@ pub struct Add {
     pub control: Control,
 }
 
-/// `braid member`.
+/// Set or clear flags of a member: write-mostly, failfast.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Set or clear flags of a member of a running array. They are kept in its superblock, where Linux \
@@ -507,7 +488,8 @@ pub enum Whether {
     Off,
 }
 
-/// `braid grow`.
+/// Change a running array: give it more members, use more of each, give it a write-intent bitmap or a partial parity
+/// log, or take that away.
 #[derive(Debug, Args)]
 #[command(
     group(ArgGroup::new("change").required(true).multiple(true).args([

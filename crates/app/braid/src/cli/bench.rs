@@ -6,7 +6,7 @@ use braid_layout::Level;
 use braid_load::Pattern;
 use clap::{Args, ValueEnum};
 
-/// `braid bench`.
+/// Measure an array against its bare members, in this process or over NBD.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Measure an array against its bare members, in this process or over NBD.\n\n\

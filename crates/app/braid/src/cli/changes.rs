@@ -25,7 +25,7 @@ pub struct SomeMembers {
     pub control: Control,
 }
 
-/// `braid remove`.
+/// Let go of faulty members and spares.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Let go of faulty members and spares: their devices are closed. The superblock of a faulty one that still \
@@ -40,7 +40,7 @@ pub struct Remove {
     pub keep: bool,
 }
 
-/// `braid replace`.
+/// Replace members while they serve: each is copied to another, which takes its place.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Replace members while they serve, without losing redundancy: what a member holds is copied to a spare, \

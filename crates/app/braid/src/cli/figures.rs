@@ -5,7 +5,7 @@ use crate::daemon::metrics::Place;
 use clap::Args;
 use std::time::Duration;
 
-/// `braid stat`.
+/// Show what a running array has done, and how: requests, plans, cache, every layer down to the members.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Show what a running array has done since it was started, and how: requests, the pieces and \
@@ -35,7 +35,7 @@ pub struct Stat {
     pub control: Control,
 }
 
-/// `braid iostat`.
+/// Show requests, queues and latencies of running arrays and their members, as iostat -x does.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "braid iostat [OPTIONS] [ARRAY] [INTERVAL [COUNT]]",

@@ -6,7 +6,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// `braid monitor`.
+/// Say what happens to arrays, and tell others of it by mail, a program or a webhook.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Say what happens to the arrays of a running server, as mdadm --monitor does, and tell others of it.\n\n\

@@ -3,7 +3,7 @@
 use super::common::Control;
 use clap::Args;
 
-/// `braid resume`.
+/// Try again, now, writes that wait because a member's file system is full, and jobs that could not go on.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Try again, now, what waits: writes, because the file system that a member lies on is full (by themselves \

@@ -4,7 +4,7 @@ use super::common::{Control, EXIT_CODES};
 use crate::settings::Assignment;
 use clap::Args;
 
-/// `braid check`, and what `braid repair` has of it.
+/// Read everything and count where redundancy does not match the data.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Read everything and count where redundancy does not match the data.\n\n\
@@ -19,7 +19,7 @@ pub struct Check {
     pub scrub: Scrub,
 }
 
-/// `braid repair`.
+/// Read everything, count where redundancy does not match the data, and correct it.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Read everything, count where redundancy does not match the data, and correct it: the member that is \

@@ -5,7 +5,7 @@ use crate::configuration::DEFAULT_PATH;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
-/// `braid daemon`.
+/// Serve the arrays of a configuration, from boot to shutdown: what a service manager runs.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Serve the arrays of a configuration, from boot to shutdown: what a service manager runs.\n\n\
@@ -24,7 +24,7 @@ pub struct Daemon {
     pub control: Control,
 }
 
-/// `braid start`.
+/// Start arrays in a server that runs already, or give members back to them.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Start arrays in a server that runs already (`braid daemon`, `braid serve`).\n\n\
@@ -69,7 +69,7 @@ pub struct ConfigCheck {
     pub config: PathBuf,
 }
 
-/// `braid incremental`.
+/// Tell the running server of a device that has come, or gone: what udev calls.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Tell the running server of a device that has come, or gone: what udev's rules call, as mdadm -I.\n\n\

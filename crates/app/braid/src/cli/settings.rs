@@ -33,7 +33,7 @@ Settings (\"auto\" wherever nobody knows better):
   sync_speed_min            below this rate jobs give no way to clients, in KiB per second and member
   sync_speed_max            jobs are never faster than this; \"none\" is auto";
 
-/// `braid set`.
+/// Change settings of a running array, for now and later.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Change settings of a running array, while requests go on: all that are given, or none. They \

@@ -107,3 +107,39 @@ fn impossible_words_are_refused_by_the_parser() {
         assert!(parsed(words).is_err(), "{words}");
     }
 }
+
+/// The verbs below a command, with what stands before the name of each.
+fn verbs<'a>(command: &'a clap::Command, before: &str, all: &mut Vec<(String, &'a clap::Command)>) {
+    for verb in command.get_subcommands().filter(|verb| verb.get_name() != "help") {
+        let name = format!("{before} {}", verb.get_name());
+        all.push((name.clone(), verb));
+        verbs(verb, &name, all);
+    }
+}
+
+#[test]
+fn each_verb_has_a_help_of_its_own() {
+    let command = Cli::command();
+    let mut all = Vec::new();
+    verbs(&command, "braid", &mut all);
+    assert!(all.len() > 50, "{}", all.len());
+    let mut seen = std::collections::HashSet::new();
+    for (name, verb) in &all {
+        let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+        assert!(about.len() > 10 && !about.starts_with('`'), "{name}: {about:?}");
+        assert!(seen.insert(about.clone()), "{name}: {about:?} is another's");
+    }
+    // What is told at length is shown by --help.
+    for (name, says) in [
+        ("braid create", "Make an array: write superblocks"),
+        ("braid create", "The first resync starts then"),
+        ("braid grow", "shows users less of the array"),
+        ("braid daemon", "It tells a service manager"),
+        ("braid volume create", "Make a volume"),
+        ("braid volume mount", "Mount a volume"),
+    ] {
+        let (_, verb) = all.iter().find(|(other, _)| other == name).unwrap();
+        let help = (*verb).clone().render_long_help().to_string().replace("\n", " ");
+        assert!(help.contains(says), "{name}: {help}");
+    }
+}

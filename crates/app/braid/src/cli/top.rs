@@ -4,7 +4,7 @@ use super::common::Control;
 use clap::Args;
 use std::time::Duration;
 
-/// `braid top`.
+/// Show arrays, members, jobs and clients on one screen, anew every second.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Show running arrays, their members, rates, latencies, queues, jobs and clients, anew every second.\n\n\

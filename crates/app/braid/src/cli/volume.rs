@@ -17,11 +17,8 @@ use std::path::PathBuf;
 /// The verbs of volumes.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Make a volume of one or more bricks.
     Create(Create),
-    /// Mount a volume at a directory.
     Mount(Mount),
-    /// Unmount a volume; everything written is on its bricks afterwards.
     #[command(visible_alias = "umount")]
     Unmount(Unmount),
     /// List the volumes that are mounted, and those that this machine knows.
@@ -29,13 +26,10 @@ pub enum Verb {
     List(List),
     /// Take a volume that is not mounted off the list of those that this machine knows.
     Forget(Forget),
-    /// Show a mounted volume: its bricks, how full each is, what it does, the job under way.
     Status(Status),
     /// Show what the superblocks of bricks say.
     Examine(Examine),
-    /// Add bricks to a mounted volume and move its fair share to them.
     Add(Add),
-    /// Move everything off a brick and let it go.
     #[command(visible_alias = "delete")]
     Remove(Remove),
     /// Move stripes until every brick has its fair share.
@@ -46,17 +40,13 @@ pub enum Verb {
         after_help = EXIT_CODES
     )]
     Balance(WholeVolume),
-    /// Change a brick's weight and move what that shifts.
     Weight(Weight),
-    /// Make the room for metadata larger.
     GrowMetadata(GrowMetadata),
-    /// Move files to one brick.
     Migrate(Migrate),
     /// Keep files where they are: balance, proxy and defrag leave them.
     Pin(OneFileOrMore),
     /// Let files be moved again.
     Unpin(OneFileOrMore),
-    /// Have one brick take what is written first, or have none do so.
     Proxy(Proxy),
     /// Move what the proxy has taken to the other bricks.
     #[command(
@@ -72,18 +62,15 @@ pub enum Verb {
         after_help = EXIT_CODES
     )]
     Defrag(WholeVolume),
-    /// Compare the volume's metadata with its bricks, both ways.
     Check(Check),
-    /// Show, pause, resume, cancel, slow down or wait for the job of a volume.
     Jobs(Jobs),
-    /// Offer a file of a volume as a block device over NBD, or stop offering it.
     Export(Export),
     /// Serve volumes and nothing else: what `mount` starts where no server runs.
     #[command(hide = true)]
     Host(Host),
 }
 
-/// `braid volume create`.
+/// Make a volume of one or more bricks.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Make a volume of one or more bricks: write their superblocks and the metadata of an empty \
@@ -121,7 +108,7 @@ pub struct Create {
     pub json: bool,
 }
 
-/// `braid volume mount`.
+/// Mount a volume at a directory.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Mount a volume at a directory.\n\n\
@@ -171,7 +158,7 @@ pub struct Mount {
     pub json: bool,
 }
 
-/// `braid volume unmount`.
+/// Unmount a volume; everything written is on its bricks afterwards.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Unmount a volume; everything written is on its bricks afterwards.\n\n\
@@ -217,7 +204,7 @@ pub struct Forget {
     pub state: State,
 }
 
-/// `braid volume status`.
+/// Show a mounted volume: its bricks, how full each is, what it does, the job under way.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Show a mounted volume: its bricks, how full each is, what it does, the job under way.\n\n\

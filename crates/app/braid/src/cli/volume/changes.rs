@@ -16,7 +16,7 @@ pub struct Follow {
     pub json: bool,
 }
 
-/// `braid volume add`.
+/// Add bricks to a mounted volume and move its fair share to them.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Add bricks to a mounted volume and move its fair share to them.\n\n\
@@ -50,7 +50,7 @@ pub struct Add {
     pub control: Control,
 }
 
-/// `braid volume remove`.
+/// Move everything off a brick and let it go.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Move everything off a brick and let it go.\n\n\
@@ -85,7 +85,7 @@ pub struct WholeVolume {
     pub control: Control,
 }
 
-/// `braid volume weight`.
+/// Change a brick's weight and move what that shifts.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Change a brick's weight and move what that shifts: the bytes by which the bricks' shares change, \
@@ -109,7 +109,7 @@ pub struct Weight {
     pub control: Control,
 }
 
-/// `braid volume grow-metadata`.
+/// Make the room for metadata larger.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Make the room for metadata larger: names, attributes and the places of stripes.\n\n\
@@ -132,7 +132,7 @@ pub struct GrowMetadata {
     pub control: Control,
 }
 
-/// `braid volume migrate`.
+/// Move files to one brick.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Move files to one brick, as one job: what of them lies elsewhere is read and written once, also what \
@@ -171,7 +171,7 @@ pub struct OneFileOrMore {
     pub control: Control,
 }
 
-/// `braid volume proxy`.
+/// Have one brick take what is written first, or have none do so.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Have one brick, a fast one, take what is written first; `braid volume flush` moves it on. A full \
@@ -196,7 +196,7 @@ pub struct Proxy {
     pub control: Control,
 }
 
-/// `braid volume check`.
+/// Compare the volume's metadata with its bricks, both ways.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Compare the volume's metadata with its bricks, both ways: every place that a file names belongs to it \
@@ -224,7 +224,7 @@ pub struct Check {
     pub control: Control,
 }
 
-/// `braid volume jobs`.
+/// Show, pause, resume, cancel, slow down or wait for the job of a volume.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Show, pause, resume, cancel, slow down or wait for the job of a volume. Each volume has one job at a \
@@ -275,7 +275,7 @@ fn rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// `braid volume export`.
+/// Offer a file of a volume as a block device over NBD, or stop offering it.
 #[derive(Debug, Args)]
 #[command(
     long_about = "Offer a file of a volume as a block device over NBD, or stop offering it.\n\n\
