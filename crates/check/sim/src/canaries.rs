@@ -1,7 +1,7 @@
 //! Canaries: each planted bug is looked for until a run finds it, and the table of how long that took.
 
 use crate::plants::{PLANTS, Plant};
-use crate::seeds::{Seed, each};
+use crate::seeds::{Kind, Seed, each, journaled};
 use crate::verdict::{Report, Verdict};
 use anyhow::{Context, Result, bail};
 use braid_shard::plant;
@@ -96,15 +96,17 @@ pub fn canaries(only: Option<&str>, first: u64, write: Option<&Path>) -> Result<
 }
 
 fn search(planted: &'static Plant, first: u64) -> Found {
-    let seeds = first..first.saturating_add(SEEDS_MAX);
-    let seeds: Vec<Seed> =
-        seeds.map(|seed| Seed { seed, kind: planted.kind, plain: false }).collect();
+    let numbers = first..first.saturating_add(SEEDS_MAX);
+    let seeds: Vec<Seed> = match planted.kind {
+        Kind::Journaled => journaled(first, SEEDS_MAX),
+        kind => numbers.map(|seed| Seed { seed, kind, plain: false }).collect(),
+    };
     let by: Mutex<Option<(u64, Report)>> = Mutex::new(None);
     let reached = AtomicBool::new(false);
     let plant_it = || plant::select(Some(planted.name));
     each(&seeds, plant_it, |seed, report| {
         reached.fetch_or(plant::reached(), Ordering::Relaxed);
-        let took = seed.seed - first + 1;
+        let took = seeds.iter().position(|one| *one == seed).map_or(u64::MAX, |nr| nr as u64 + 1);
         let mut by = by.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if matches!(report.verdict, Verdict::Failed(_))
             && by.as_ref().is_none_or(|(known, _)| took < *known)

@@ -25,8 +25,11 @@ pub struct Cli {
     /// With --seed: the run is that of an array that gets other levels and shapes
     #[arg(long, requires = "seed", conflicts_with_all = ["stacked", "volume"])]
     levels: bool,
-    /// With --seed: every power cut of a short history
+    /// With --seed: the run is that of an array that grows
     #[arg(long, requires = "seed", conflicts_with_all = ["stacked", "volume", "levels"])]
+    growing: bool,
+    /// With --seed: every power cut of a short history
+    #[arg(long, requires = "seed", conflicts_with_all = ["stacked", "volume", "levels", "growing"])]
     short: bool,
     /// With --seed: an array or a stack has no mishaps and to a volume nothing is done on purpose, as in runs from before
     /// there was any of that
@@ -64,8 +67,11 @@ enum Command {
         /// Run single arrays that get other levels and shapes, and meet little else.
         #[arg(long)]
         levels: bool,
+        /// Run single arrays that grow, and meet little else.
+        #[arg(long)]
+        growing: bool,
         /// Run single arrays that have a write journal
-        #[arg(long = "journaled", conflicts_with_all = ["arrays", "stacks", "volumes", "levels"])]
+        #[arg(long = "journaled", conflicts_with_all = ["arrays", "stacks", "volumes", "levels", "growing"])]
         with_journal: bool,
     },
     /// Run the seeds that failed once (seeds.txt)
@@ -127,6 +133,7 @@ pub fn main(cli: Cli) -> Result<()> {
                 (_, true, ..) => Kind::Volume,
                 (_, _, true, _) => Kind::Short,
                 (.., true) => Kind::Levels,
+                _ if cli.growing => Kind::Growing,
                 _ => Kind::Array,
             };
             one(Seed { seed, kind, plain: cli.plain }, cli.verbose)
@@ -141,6 +148,7 @@ pub fn main(cli: Cli) -> Result<()> {
                 stacks,
                 volumes,
                 levels,
+                growing,
                 with_journal,
             }),
         ) => {
@@ -155,6 +163,7 @@ pub fn main(cli: Cli) -> Result<()> {
                 (stacks, Kind::Stack),
                 (volumes, Kind::Volume),
                 (levels, Kind::Levels),
+                (growing, Kind::Growing),
             ];
             let kinds: Vec<Kind> =
                 asked.into_iter().filter(|(asked, _)| *asked).map(|(_, kind)| kind).collect();

@@ -40,6 +40,14 @@ const fn levels(class: &'static str, name: &'static str, does: &'static str) -> 
     plant(Kind::Levels, class, name, does)
 }
 
+const fn growing(class: &'static str, name: &'static str, does: &'static str) -> Plant {
+    plant(Kind::Growing, class, name, does)
+}
+
+const fn journaled(class: &'static str, name: &'static str, does: &'static str) -> Plant {
+    plant(Kind::Journaled, class, name, does)
+}
+
 const fn short(class: &'static str, name: &'static str, does: &'static str) -> Plant {
     plant(Kind::Short, class, name, does)
 }
@@ -86,10 +94,10 @@ pub const PLANTS: &[Plant] = &[
     array(ORDER, "journaled-after-data", "writes data and parity before they are in the journal"),
     array(ORDER, "journal-forgets-under-way", "uses places of the journal again whose writes are under way"),
     array(ORDER, "journal-cleared-unflushed", "uses places of the journal again before what they were for is durable"),
-    array(ORDER, "journal-not-drained", "counts what jobs have made while the journal has what was written before"),
+    journaled(ORDER, "journal-not-drained", "counts what jobs have made while the journal has what was written before"),
     array(ORDER, "journal-replay-skips-one", "leaves out the first row of the journal in a replay"),
     array(ORDER, "journal-tail-kept", "goes on after a replay with a tail that still stands at the old log"),
-    array(ORDER, "degraded-not-journaled", "leaves writes out of the journal whose parity has no member"),
+    journaled(ORDER, "degraded-not-journaled", "leaves writes out of the journal whose parity has no member"),
     array(ORDER, "journal-loss-ignored", "goes on writing, without logging it, when the journal has failed"),
     array(ORDER, "journal-added-unflushed", "adds a journal before what was written without one is durable"),
     array(ORDER, "started-without-journal", "starts for writing without its journal"),
@@ -116,7 +124,7 @@ pub const PLANTS: &[Plant] = &[
     array(JOBS, "replacement-skips-unreadable", "leaves out of a replacement what the old member cannot read"),
     array(JOBS, "replacement-unflushed", "gives a replacement its slot before what was copied to it is durable"),
     array(JOBS, "promoted-as-whole", "takes a half-filled replacement for whole when the member that it replaces fails"),
-    array(JOBS, "replacement-behind-journal", "writes what a journal has to members alone, and leaves their replacements as they are"),
+    journaled(JOBS, "replacement-behind-journal", "writes what a journal has to members alone, and leaves their replacements as they are"),
     array(STALE, "beat-over-another", "beats over another host's heartbeat and goes on"),
     array(STALE, "beat-not-waited-for", "starts an array that another host says it uses, without waiting for its next beat"),
     array(JOBS, "resync-leaves-replacement", "lets a resync leave a replacement different from the member that it replaces"),
@@ -138,7 +146,7 @@ pub const PLANTS: &[Plant] = &[
     array(SIZES, "new-layout-unrecorded", "takes another level over without saying so of the layout"),
     array(SIZES, "size-not-recorded", "uses more of the members without saying so in the superblocks"),
     array(SIZES, "grown-part-in-sync", "takes what is new of larger components for redundant"),
-    array(SIZES, "grown-part-not-in-bitmap", "gives a larger array a bitmap that does not say that what is new has to be resynced"),
+    growing(SIZES, "grown-part-not-in-bitmap", "gives a larger array a bitmap that does not say that what is new has to be resynced"),
     array(LIVENESS, "waiter-forgotten", "forgets to wake a request that waited for a range, now and then"),
     array(LIVENESS, "recovered-by-any-shard", "recovers what cannot be read on a shard that does not own the stripe"),
     array(LIVENESS, "buffer-leaked", "leaks a buffer for each read that needs redundancy"),

@@ -19,6 +19,8 @@ const VOLUMES: u64 = 15;
 const STACKS: u64 = 15;
 /// Of 100 single arrays, how many are about other levels and shapes.
 const LEVELS: u64 = 10;
+/// Of 100 that are left, how many are about arrays that grow.
+const GROWING: u64 = 5;
 
 /// What a run is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +33,10 @@ pub enum Kind {
     Volume,
     /// One array that gets other levels and shapes, and meets little else.
     Levels,
+    /// One array that grows, and meets little else.
+    Growing,
+    /// One array with a write journal: the runs of single arrays that draw one.
+    Journaled,
     /// One array in a short history, with every power cut that there can be (`crate::exhaust`).
     Short,
 }
@@ -43,6 +49,8 @@ impl Kind {
             Kind::Stack => "stacks",
             Kind::Volume => "volumes",
             Kind::Levels => "changes of the level",
+            Kind::Growing => "growing arrays",
+            Kind::Journaled => "arrays with a journal",
             Kind::Short => "short histories",
         }
     }
@@ -70,6 +78,8 @@ impl Seed {
             Kind::Stack
         } else if Rng::new(seed, 10).percent(LEVELS) {
             Kind::Levels
+        } else if Rng::new(seed, 1016).percent(GROWING) {
+            Kind::Growing
         } else {
             Kind::Array
         };
@@ -83,7 +93,7 @@ impl Seed {
     /// Carries out the run. A panic fails it like anything else.
     pub fn run(self, verbose: bool) -> Report {
         let run = || match self.kind {
-            Kind::Array => {
+            Kind::Array | Kind::Journaled => {
                 crate::run::run(Plan::alone(Scenario::of(self.seed)), self.plain, verbose)
             }
             Kind::Stack => crate::run::run(Plan::stack(self.seed), self.plain, verbose),
@@ -98,6 +108,7 @@ impl Seed {
                 report
             }
             Kind::Levels => crate::run::changing::run(self.seed, verbose),
+            Kind::Growing => crate::run::growing::run(self.seed, verbose),
             Kind::Short => crate::exhaust::run(self.seed, verbose),
         };
         catch_unwind(AssertUnwindSafe(run))
@@ -108,13 +119,14 @@ impl Seed {
 impl std::fmt::Display for Seed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let option = match self.kind {
-            Kind::Array if self.plain => " --plain",
-            Kind::Array => "",
+            Kind::Array | Kind::Journaled if self.plain => " --plain",
+            Kind::Array | Kind::Journaled => "",
             Kind::Stack if self.plain => " --stacked --plain",
             Kind::Stack => " --stacked",
             Kind::Volume if self.plain => " --volume --plain",
             Kind::Volume => " --volume",
             Kind::Levels => " --levels",
+            Kind::Growing => " --growing",
             Kind::Short => " --short",
         };
         write!(f, "{}{option}", self.seed)
@@ -125,7 +137,7 @@ impl std::fmt::Display for Seed {
 pub fn journaled(first: u64, count: u64) -> Vec<Seed> {
     let has_one = |seed: &u64| Scenario::of(*seed).journal.is_some();
     let seeds = (first..).filter(has_one).take(count as usize);
-    seeds.map(|seed| Seed { seed, kind: Kind::Array, plain: false }).collect()
+    seeds.map(|seed| Seed { seed, kind: Kind::Journaled, plain: false }).collect()
 }
 
 /// A number that was probably never run: short enough to be read out.
@@ -147,6 +159,7 @@ pub fn saved() -> Result<Vec<Seed>> {
             let (kind, rest) = of("stacked ", Kind::Stack)
                 .or_else(|| of("volume ", Kind::Volume))
                 .or_else(|| of("levels ", Kind::Levels))
+                .or_else(|| of("growing ", Kind::Growing))
                 .or_else(|| of("plain stacked ", Kind::Stack))
                 .or_else(|| of("plain volume ", Kind::Volume))
                 .or_else(|| of("plain ", Kind::Array))
@@ -213,7 +226,7 @@ mod tests {
                 .map(|seed| Seed::fresh(seed, asked).kind)
                 .collect::<std::collections::BTreeSet<_>>()
         };
-        assert_eq!(kinds(&[]).len(), 4);
+        assert_eq!(kinds(&[]).len(), 5);
         assert_eq!(kinds(&two), two.into_iter().collect());
         assert_eq!(kinds(&[Kind::Stack]), [Kind::Stack].into_iter().collect());
     }

@@ -30,6 +30,7 @@ mod place;
 mod raid0;
 mod raid1;
 mod raid10;
+mod reach;
 mod spec;
 
 pub use error::LayoutError;

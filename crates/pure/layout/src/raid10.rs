@@ -26,6 +26,10 @@ pub struct Raid10 {
     chunks: u64,
     /// Rows (chunks of one component) in use.
     rows: u64,
+    /// Component byte at which the first row starts.
+    start: u64,
+    /// The number of the first chunk.
+    first_chunk: u64,
     shape: Shape,
     by_slots: Divisor,
 }
@@ -122,7 +126,46 @@ impl Raid10 {
             let stride = rows / far_u;
             Shape::Far { copies, stride, sets, by_stride: Divisor::new(stride, rows) }
         };
-        Ok(Raid10 { slots, chunk_shift, chunks, rows, shape, by_slots: by(slots) })
+        let (start, first_chunk) = (0, 0);
+        Ok(Raid10 {
+            slots,
+            chunk_shift,
+            chunks,
+            rows,
+            start,
+            first_chunk,
+            shape,
+            by_slots: by(slots),
+        })
+    }
+
+    /// As [`Parity::starting_at`](crate::Parity::starting_at).
+    ///
+    /// # Errors
+    /// A place within a sector, or behind which the component does not fit.
+    pub fn starting_at(self, start: u64) -> Result<Raid10, LayoutError> {
+        within_limit(LEVEL, self.used_component_size().checked_add(start))?;
+        match start.is_multiple_of(crate::spec::SECTOR) {
+            true => Ok(Raid10 { start, ..self }),
+            false => Err(LayoutError::TooLarge { level: LEVEL }),
+        }
+    }
+
+    /// The same, with chunks numbered from `first_chunk` on: while an array is reshaped no chunk of its old shape has the
+    /// number of one of the new shape.
+    pub fn numbered_from(self, first_chunk: u64) -> Raid10 {
+        Raid10 { first_chunk, ..self }
+    }
+
+    /// Component byte at which the first row starts.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// The number of the first chunk: 0, unless it is [`numbered_from`](Raid10::numbered_from) another.
+    #[inline]
+    pub fn first_chunk(&self) -> u64 {
+        self.first_chunk
     }
 
     /// Size of the array in bytes.
@@ -174,10 +217,10 @@ impl Raid10 {
     /// The chunk number of an array offset, and the offset within that chunk.
     #[inline]
     pub fn locate(&self, offset: u64) -> (u64, u64) {
-        (offset >> self.chunk_shift, offset & (self.chunk_size() - 1))
+        (self.first_chunk + (offset >> self.chunk_shift), offset & (self.chunk_size() - 1))
     }
 
-    /// The places of all copies of chunk `chunk_nr` (below [`Raid10::chunks`]); the offset of each
+    /// The places of all copies of chunk `chunk_nr` (one of [`Raid10::chunks`]); the offset of each
     /// is that of the chunk's first byte.
     #[inline]
     pub fn copies(&self, chunk_nr: u64) -> Copies {
@@ -189,8 +232,7 @@ impl Raid10 {
         copies
     }
 
-    /// The place of one copy (below [`Raid10::copy_count`]) of chunk `chunk_nr` (below
-    /// [`Raid10::chunks`]).
+    /// The place of one copy (below [`Raid10::copy_count`]) of chunk `chunk_nr` (one of [`Raid10::chunks`]).
     #[inline]
     pub fn copy(&self, chunk_nr: u64, copy: usize) -> Place {
         self.place(self.first(chunk_nr), copy)
@@ -199,7 +241,8 @@ impl Raid10 {
     /// Row and slot of the first copy of a chunk.
     #[inline]
     fn first(&self, chunk_nr: u64) -> (u64, Slot) {
-        debug_assert!(chunk_nr < self.chunks);
+        debug_assert!(chunk_nr >= self.first_chunk && chunk_nr - self.first_chunk < self.chunks);
+        let chunk_nr = chunk_nr - self.first_chunk;
         let (near, rows) = match self.shape {
             Shape::Near { copies, .. } => (copies as u64, 1),
             Shape::Far { .. } => (1, 1),
@@ -223,12 +266,51 @@ impl Raid10 {
             }
             Shape::Offset { sets, .. } => (sets.forward(slot, copy), row + copy as u64),
         };
-        Place { slot, offset: row << self.chunk_shift }
+        Place { slot, offset: self.start + (row << self.chunk_shift) }
+    }
+
+    /// The rows that chunks `0..nth` of the array begin or lie in, counted from its start: those in which chunk `nth` or a
+    /// later one has a copy come no earlier than `.0`, those of earlier ones end at `.1`. `None`: copies of later chunks
+    /// lie before those of earlier ones (far).
+    pub(crate) fn rows_at(&self, nth: u64) -> Option<(u64, u64)> {
+        let n = self.slots as u64;
+        match self.shape {
+            Shape::Near { copies, .. } => {
+                let places = nth * copies as u64;
+                Some((places / n, places.div_ceil(n)))
+            }
+            Shape::Offset { copies, .. } => {
+                let copies = copies as u64;
+                Some((nth / n * copies, nth.div_ceil(n) * copies))
+            }
+            Shape::Far { .. } => None,
+        }
+    }
+
+    /// The chunks all of whose copies lie in the first `rows` rows, and the first chunk of which all copies lie behind them,
+    /// and those of later chunks too. `None` as in [`rows_at`](Raid10::rows_at).
+    pub(crate) fn chunks_at(&self, rows: u64) -> Option<(u64, u64)> {
+        let n = self.slots as u64;
+        // No row is behind the last one: at most the places of a component, which fit.
+        let rows = rows.min(self.rows);
+        let (below, from) = match self.shape {
+            Shape::Near { copies, .. } => {
+                let copies = copies as u64;
+                (rows * n / copies, (rows * n).div_ceil(copies))
+            }
+            Shape::Offset { copies, .. } => {
+                let copies = copies as u64;
+                (rows / copies * n, rows.div_ceil(copies) * n)
+            }
+            Shape::Far { .. } => return None,
+        };
+        Some((below.min(self.chunks), from.min(self.chunks)))
     }
 
     /// The array offset that a member's byte holds a copy of; `None` for the unused places at the
     /// end and for what is out of range.
     pub fn logical(&self, slot: Slot, component_offset: u64) -> Option<u64> {
+        let component_offset = component_offset.checked_sub(self.start)?;
         let row = component_offset >> self.chunk_shift;
         if slot >= self.slots || row >= self.rows {
             return None;
@@ -255,7 +337,8 @@ impl Raid10 {
     /// True if every chunk has a copy on a slot for which `working` answers true.
     pub fn survives(&self, working: impl Fn(Slot) -> bool) -> bool {
         // The slots of a chunk's copies repeat after as many chunks as there are slots.
-        (0..self.chunks.min(self.slots as u64)).all(|chunk_nr| {
+        (0..self.chunks.min(self.slots as u64)).all(|nth| {
+            let chunk_nr = self.first_chunk + nth;
             (0..self.copy_count()).any(|copy| working(self.copy(chunk_nr, copy).slot))
         })
     }

@@ -6,6 +6,7 @@
 
 mod bad_blocks_across;
 mod bitmaps_across;
+mod copies_across;
 mod detail_as_mdadm;
 mod flags_across;
 mod journals_across;

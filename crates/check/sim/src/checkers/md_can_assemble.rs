@@ -59,6 +59,10 @@ pub fn look(
             Layout::Striped(_) if choice.freshest.level == 10 => {
                 (0..slots / 2).all(|pair| holds(pair * 2) || holds(pair * 2 + 1))
             }
+            Layout::Raid10(_) if choice.freshest.level == 10 => {
+                let now = crate::images::layout(std::slice::from_ref(&choice.freshest));
+                now.is_some_and(|now| now.survives(holds))
+            }
             Layout::Raid10(_) => choice.freshest.level == 0 && missing == 0,
             _ => false,
         }

@@ -251,7 +251,7 @@ impl Run {
     }
 
     /// The array runs that was given `given`: those among them whose list of bad blocks is lost are none of its members, and it
-    /// says so.
+    /// says so, or what else keeps them out.
     pub(super) fn lost_lists_are_named(&mut self, given: &[Rc<Member>]) -> Result<(), Over> {
         let lost = |member: &&Rc<Member>| self.is_unknown(member);
         let lost: Vec<&Rc<Member>> = given.iter().filter(lost).collect();
@@ -260,13 +260,18 @@ impl Run {
         }
         let status = self.top_status()?;
         for name in lost.iter().map(|member| member.name()) {
-            let said = format!("{name}: its bad-block log");
-            let named = status.left_out.iter().any(|line| line.starts_with(&said));
-            if !named || status.members.iter().any(|known| known.name == name) {
-                let text = format!("an array takes {name}, whose list of bad blocks is lost");
+            let said = format!("{name}: ");
+            let line = status.left_out.iter().find(|line| line.starts_with(&said));
+            let taken = status.members.iter().any(|known| known.name == name);
+            let Some(line) = line.filter(|_| !taken) else {
+                let text = format!(
+                    "an array takes {name}, whose list of bad blocks is lost, or leaves it out and does not say so: {:?}",
+                    status.left_out
+                );
                 return self.fail("damage_is_seen", text);
-            }
-            self.world.trace(|| format!("{name} is left out: its list of bad blocks is lost"));
+            };
+            self.world
+                .trace(|| format!("its list of bad blocks is lost, and it is left out: {line}"));
         }
         Ok(())
     }

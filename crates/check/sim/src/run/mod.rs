@@ -28,6 +28,7 @@
 //! | `aimed`, `metadata` | situations brought about on purpose; damaged metadata |
 //! | `reshaping`, `other_shapes`, `resizing` | more members; other chunks and layouts, fewer members; larger components |
 //! | `changing` | runs that are about other levels and shapes, and meet little else |
+//! | `growing` | the same of level 10 that is reshaped, and of larger components |
 //! | `levels`, `steps` | other levels; other levels and shapes in several steps |
 //! | `cut_short` | short histories that are cut at every instant (`crate::exhaust`) |
 //!
@@ -49,6 +50,7 @@ mod counting;
 pub mod cut_short;
 mod ending;
 mod faults;
+pub mod growing;
 mod holes;
 mod journal_fails;
 mod levels;

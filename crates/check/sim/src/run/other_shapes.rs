@@ -7,7 +7,7 @@ use braid_array::control::reshaping::WantedShape;
 use braid_array::control::resizing::WantedSize;
 use braid_array::error::ControlError;
 use braid_array::status::ArrayStatus;
-use braid_layout::Level;
+use braid_layout::{Layout, Level, Spec};
 use std::rc::Rc;
 
 const CHUNKS: [u64; 4] = [4 << 10, 8 << 10, 16 << 10, 32 << 10];
@@ -20,6 +20,11 @@ impl Run {
         if !self.can_be_reshaped() {
             return Ok(());
         }
+        self.gets_another_shape()
+    }
+
+    /// The same of an array that can be reshaped.
+    pub(super) fn gets_another_shape(&mut self) -> Result<(), Over> {
         self.drain()?;
         self.wait_for_jobs()?;
         if self.top_status()?.degraded > 0 {
@@ -82,6 +87,7 @@ impl Run {
             layout: match status.level {
                 Level::Raid5 if layout => Some(*extra.rng.pick(&LAYOUTS_5)),
                 Level::Raid6 if layout => Some(*extra.rng.pick(&LAYOUTS_6)),
+                Level::Raid10 if layout => Some(*extra.rng.pick(&layouts_10(status.layout))),
                 _ => None,
             },
         }
@@ -90,18 +96,32 @@ impl Run {
     /// One member fewer, or two, for which users see less first, and components are made smaller by so much that there is
     /// room.
     fn fewer(&mut self, status: &ArrayStatus) -> Result<Option<WantedShape>, Over> {
-        let parities = if status.level == Level::Raid6 { 2 } else { 1 };
+        // So many members hold nothing that others do not.
+        let least = match status.level {
+            Level::Raid6 => 2,
+            Level::Raid10 => copies(status.layout) as usize - 1,
+            _ => 1,
+        };
         let extra = &self.chances.other_shapes;
         let disks = status.raid_disks - 1 - extra.rng.below(2);
         let chunk = if extra.chance(30) { *extra.rng.pick(&CHUNKS) } else { status.chunk_size };
         let most = chunk.max(status.chunk_size);
         let component = status.component_size / most * most;
         let room = most * (1 + extra.rng.below(3) as u64);
-        if disks <= parities || component <= 2 * room {
+        if disks <= least || component <= 2 * room {
             return Ok(None);
         }
         let component = component - room;
-        let left = component * (disks - parities) as u64;
+        let spec = Spec {
+            level: status.level,
+            layout: status.layout,
+            chunk_size: chunk,
+            raid_disks: disks,
+            component_size: component,
+            member_sizes: Vec::new(),
+        };
+        let Ok(after) = Layout::new(&spec) else { return Ok(None) };
+        let left = after.array_size();
         // Nobody may have it open when it is made smaller.
         self.life()?.client.open_anew(Vec::new());
         self.world.trace(|| format!("components of {component} bytes, of which users see {left}"));
@@ -130,4 +150,15 @@ impl Run {
         let chunk = (chunk != status.chunk_size).then_some(chunk);
         Ok(Some(WantedShape { raid_disks: Some(disks), chunk_size: chunk, layout: None }))
     }
+}
+
+/// Copies of each chunk at level 10, by md's number of a layout near or offset.
+fn copies(layout: u32) -> u32 {
+    (layout & 0xff) * (layout >> 8 & 0xff)
+}
+
+/// Near and offset, with as many copies.
+fn layouts_10(layout: u32) -> [u32; 2] {
+    let copies = copies(layout);
+    [0x100 + copies, 0x1_0001 + (copies << 8)]
 }

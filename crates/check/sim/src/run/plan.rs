@@ -235,6 +235,18 @@ impl Streams {
         ..Streams::STACK
     };
 
+    /// Of an array that grows, and meets little else.
+    pub const GROWING: Streams = Streams {
+        choices: 1017,
+        settings: 1018,
+        clients: 512,
+        mishaps: (1019, 0),
+        reshaping: (1020, 100),
+        other_shapes: (1021, 100),
+        resizing: (1022, 100),
+        ..Streams::STACK
+    };
+
     /// Of a stack.
     pub const STACK: Streams = Streams {
         choices: 33,

@@ -43,6 +43,11 @@ impl Run {
         if self.plan.scenario.journal.is_some() {
             return Ok(());
         }
+        self.gets_more_members()
+    }
+
+    /// The same of an array that can be reshaped.
+    pub(super) fn gets_more_members(&mut self) -> Result<(), Over> {
         self.drain()?;
         self.wait_for_jobs()?;
         // One spare too few is added first.

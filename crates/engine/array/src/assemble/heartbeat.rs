@@ -143,9 +143,12 @@ pub(super) async fn claim(
         return Err(AssembleError::NoHeartbeat { array: title });
     }
     ctx.shard.sleep(interval(&beat)).await;
-    let found = look_at(ctx, &posts, array).await;
+    let found = look_at(ctx, &posts, array).await.beats;
     let claim = Claim { posts, first: Some(FirstBeat { beat: beat.clone(), on, reserving, held }) };
-    let other = found.iter().find(|(_, found)| found.owner != beat.owner);
+    // A beat that has been waited for stands where this host's could not be written.
+    let disputes =
+        |seen_now: &&(usize, Heartbeat)| seen_now.1.owner != beat.owner && !seen.contains(seen_now);
+    let other = found.iter().find(disputes);
     let disputed = match other {
         Some((nr, other)) => Some(used_elsewhere(&title, &claim.posts, *nr, other)),
         None => changed(ctx, &title, &claim.posts).await,
@@ -221,19 +224,27 @@ async fn leave_all(held: &[Held]) {
     }
 }
 
-/// The beats of whoever uses the array, with the number of the post.
-async fn look_at(ctx: &Context, posts: &[Post], array: [u8; 16]) -> Vec<(usize, Heartbeat)> {
-    let mut all = Vec::new();
+/// What a look at the posts has found.
+struct Looked {
+    /// The beats of whoever uses the array, with the number of the post.
+    beats: Vec<(usize, Heartbeat)>,
+    /// Posts that could not be read. They say nothing, neither that somebody beats nor that he has stopped; such a member
+    /// fails by other reads.
+    unread: Vec<usize>,
+}
+
+async fn look_at(ctx: &Context, posts: &[Post], array: [u8; 16]) -> Looked {
+    let mut looked = Looked { beats: Vec::new(), unread: Vec::new() };
     for (nr, post) in posts.iter().enumerate() {
-        // A member that cannot be read says nothing; it fails by other reads.
-        if let Ok(Found::Beat(beat)) = look(&ctx.shard, &post.device, post.at).await
-            && beat.array == array
-            && beat.beating
-        {
-            all.push((nr, beat));
+        match look(&ctx.shard, &post.device, post.at).await {
+            Ok(Found::Beat(beat)) if beat.array == array && beat.beating => {
+                looked.beats.push((nr, beat));
+            }
+            Ok(_) => {}
+            Err(_) => looked.unread.push(nr),
         }
     }
-    all
+    looked
 }
 
 /// Waits for as long as somebody who lives would need for another beat.
@@ -253,9 +264,9 @@ async fn wait_for_beats(
     );
     for pause in [interval(slowest), interval(slowest), GRACE] {
         ctx.shard.sleep(pause).await;
-        let now = look_at(ctx, posts, array).await;
+        let Looked { beats: now, unread } = look_at(ctx, posts, array).await;
         // One that has ended meanwhile lived, and has changed what was read.
-        let same = |(nr, beat): &(usize, Heartbeat)| now.contains(&(*nr, beat.clone()));
+        let same = |seen: &(usize, Heartbeat)| now.contains(seen) || unread.contains(&seen.0);
         if let Some((nr, beat)) = seen.iter().find(|seen| !same(seen)) {
             let latest = now.iter().find(|(other, _)| other == nr).map_or(beat, |(_, beat)| beat);
             return Err(used_elsewhere(title, posts, *nr, latest));

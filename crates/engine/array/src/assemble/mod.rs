@@ -531,7 +531,8 @@ fn check_survives(
     given: &[String],
 ) -> Result<(), AssembleError> {
     let missing = choice.slots_not_in_sync();
-    if layout.survives(|slot| !missing.contains(&slot)) {
+    let there = |slot: Slot| !missing.contains(&slot);
+    if layout.survives(there) && reshape::old_shape_survives(choice, there) {
         return Ok(());
     }
     Err(not_enough(choice, level, given))

@@ -14,7 +14,7 @@ use crate::state::geometries::Geometries;
 use crate::state::geometry::Geometry;
 use braid_format::SECTOR;
 use braid_format::superblock::{Reshape, Superblock};
-use braid_layout::{Layout, Level, Parity, Spec};
+use braid_layout::{Layout, Level, Slot, Spec};
 use std::sync::Arc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
@@ -72,11 +72,16 @@ pub(super) fn in_the_way(choice: &Choice, force: bool) -> Option<String> {
     let shared = &choice.shared;
     let reshape = shared.reshape?;
     let here = |why: &str| Some(why.to_string());
-    if !matches!(shared.level, 4..=6) {
-        return here("of a level without parity, which braid does not go on with");
+    if !matches!(shared.level, 4..=6 | 10) {
+        return here("of a level without parity or copies, which braid does not go on with");
     }
     if reshape.new_level != shared.level {
         return here("to another level, which braid does not go on with");
+    }
+    if shared.level == 10 && shared.bitmap_offset != 0 {
+        return here(
+            "with a write-intent bitmap, which counts array bytes, and which braid does not go on with at level 10",
+        );
     }
     if shared.ppl.is_some() {
         return here("with a partial parity log, which braid does not go on with");
@@ -103,7 +108,9 @@ pub(super) fn in_the_way(choice: &Choice, force: bool) -> Option<String> {
     };
     let border = reshape.position.saturating_mul(SECTOR_BYTES);
     match way.done_at(border) {
-        None => here("whose place is not where a stripe of both shapes ends"),
+        None => {
+            here("whose place is not where a stripe of both shapes, or a piece of copies, ends")
+        }
         Some(done) if !way.leads_to_the_end(done) => here(
             "that needs its backup file to go on, which braid does not read: mdadm --assemble --backup-file does",
         ),
@@ -113,7 +120,7 @@ pub(super) fn in_the_way(choice: &Choice, force: bool) -> Option<String> {
 
 /// The new shape and the old one, by a superblock; rows of both are counted from the same byte.
 fn way(shared: &Superblock, reshape: &Reshape) -> Option<Way> {
-    let parity = |layout: u32, chunk_sectors: u32, raid_disks: u32| {
+    let shape = |layout: u32, chunk_sectors: u32, raid_disks: u32| {
         let spec = Spec {
             level: Level::from_md(shared.level)?,
             layout,
@@ -122,16 +129,19 @@ fn way(shared: &Superblock, reshape: &Reshape) -> Option<Way> {
             component_size: shared.size.saturating_mul(SECTOR_BYTES),
             member_sizes: Vec::new(),
         };
-        match Layout::new(&spec) {
-            Ok(Layout::Parity(parity)) => Some(parity),
-            _ => None,
-        }
+        Layout::new(&spec).ok()
     };
     let old_disks = shared.raid_disks.checked_sub_signed(reshape.delta_disks)?;
-    let new: Parity = parity(reshape.new_layout, reshape.new_chunk_sectors, shared.raid_disks)?;
-    let old = parity(shared.layout, shared.chunk_sectors, old_disks)?;
+    let new = shape(reshape.new_layout, reshape.new_chunk_sectors, shared.raid_disks)?;
+    let old = shape(shared.layout, shared.chunk_sectors, old_disks)?;
     let moves_by = i64::from(shared.new_offset) * SECTOR_BYTES as i64;
     Way::new(new, old, moves_by, reshape.backwards)
+}
+
+/// What the border has not come to yet is there, too, with exactly the slots for which `working` is true.
+pub(super) fn old_shape_survives(choice: &Choice, working: impl Fn(Slot) -> bool) -> bool {
+    let way = choice.shared.reshape.and_then(|reshape| way(&choice.shared, &reshape));
+    way.is_none_or(|way| way.old_shape().survives(working))
 }
 
 /// The geometries of an array whose final one is `whole`, with the border where the reshape has come to.

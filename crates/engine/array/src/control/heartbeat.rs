@@ -2,7 +2,8 @@
 //! sees when another has taken it all the same.
 //!
 //! Each beat looks before it writes, on each member by itself, so that one that hangs does not keep the others from
-//! beating. While no member takes beats, so that others may soon believe that nobody uses the array, requests wait. When
+//! beating. While no member takes beats, so that others may soon believe that nobody uses the array, requests wait; where all
+//! members are gone they fail, as they would without a heartbeat, since members may never come back. When
 //! another host's beat stands where this one's did, the array takes no more writes here: what both would write mixes. On a
 //! member that has taken no beat yet it may be left from an earlier use: there it counts when it changes, and is written over
 //! when it has not for as long as a start would wait.
@@ -12,7 +13,7 @@ use crate::metadata::heartbeat::{self, FirstBeat, host, interval, look, patience
 use crate::metadata::reservations::Held;
 use crate::state::view::MemberNr;
 use crate::status::HeartbeatStatus;
-use braid_device::Device;
+use braid_device::{Device, IoErrorKind};
 use braid_format::heartbeat::{Found, Heartbeat};
 use braid_shard::Nanos;
 use braid_shard::plant::planted;
@@ -44,8 +45,12 @@ pub(super) struct Heart {
     /// Beats of others on members that have taken none, and since when they have been there.
     strangers: RefCell<Vec<(MemberNr, Heartbeat, Nanos)>>,
     begun: Cell<Nanos>,
+    /// Members that were gone when the last beat came to them.
+    gone: RefCell<Vec<MemberNr>>,
     /// Requests wait until a member takes a beat.
     holding: Cell<bool>,
+    /// They fail instead.
+    refusing: Cell<bool>,
     /// No more beats.
     ended: Cell<bool>,
     /// Another process of this host goes on with the beat and the reservations.
@@ -68,7 +73,9 @@ impl Heart {
             taken: RefCell::new(taken),
             strangers: RefCell::default(),
             begun: Cell::new(now),
+            gone: RefCell::default(),
             holding: Cell::new(false),
+            refusing: Cell::new(false),
             ended: Cell::new(false),
             handed_over: Cell::new(false),
         })
@@ -168,8 +175,18 @@ impl Heart {
     /// Looks, and beats where nobody else does.
     async fn send_to(&self, nr: MemberNr, device: Rc<dyn Device>, at: u64) {
         let shard = &self.record.shard;
-        // A member that fails does so by other requests, too.
-        let Ok(found) = look(shard, &device, at).await else { return };
+        let found = look(shard, &device, at).await;
+        self.gone.borrow_mut().retain(|known| *known != nr);
+        let found = match found {
+            Ok(found) => found,
+            // A member that fails does so by other requests, too.
+            Err(error) => {
+                if error.kind == IoErrorKind::Gone {
+                    self.gone.borrow_mut().push(nr);
+                }
+                return;
+            }
+        };
         let Some(beat) = self.beat.borrow().clone() else { return };
         let is_other = |found: &Heartbeat| found.array == beat.array && found.owner != beat.owner;
         match found {
@@ -237,6 +254,9 @@ impl Heart {
 
     /// Has new requests wait, or go on.
     pub(super) async fn hold(&self, on: bool) {
+        if !on {
+            self.refuse(false).await;
+        }
         if self.holding.replace(on) == on {
             return;
         }
@@ -246,12 +266,24 @@ impl Heart {
         }
     }
 
+    /// Has requests that would wait fail, or wait.
+    async fn refuse(&self, on: bool) {
+        if self.refusing.replace(on) != on {
+            self.record.engines.ask(move |engine| engine.splits.hold.refuse(on)).await;
+        }
+    }
+
     /// Others wait for two beats and a second before they take an array for unused: well before that nothing may begin here
     /// that they would not see.
     async fn check_taken(&self, interval: Nanos) {
+        if self.posts().is_empty() {
+            // No member is left that could take one, and none whose content another host could change meanwhile: what waits
+            // is refused or served as it would be without a heartbeat.
+            return self.hold(false).await;
+        }
         let last = self.taken.borrow().iter().map(|(_, at)| *at).max();
         let silent = self.record.shard.now() - last.unwrap_or_else(|| self.begun.get());
-        let due = silent > interval + interval / 2 && !self.posts().is_empty();
+        let due = silent > interval + interval / 2;
         if due && !self.holding.get() && !self.record.end.has_begun() {
             tracing::warn!(
                 "array {}: no member has taken its heartbeat for {:.1} s; requests wait until one does, since another host \
@@ -260,6 +292,10 @@ impl Heart {
                 silent as f64 / 1e9
             );
             self.hold(true).await;
+        }
+        if self.holding.get() {
+            let gone = |(nr, ..): &(MemberNr, Rc<dyn Device>, u64)| self.gone.borrow().contains(nr);
+            self.refuse(self.posts().iter().all(gone)).await;
         }
     }
 

@@ -23,7 +23,7 @@ use crate::state::view::MemberNr;
 use braid_device::spec::show_size;
 use braid_format::SECTOR;
 use braid_format::superblock::{Reshape, Superblock, Use};
-use braid_layout::{Layout, Level, Parity, Spec};
+use braid_layout::{Layout, Level, Spec};
 use std::sync::Arc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
@@ -166,19 +166,40 @@ impl Control {
         if geometry.level == Level::Raid0 {
             let name = &self.record.name;
             let why = format!(
-                "{} has nothing to fall back on while data moves; change it to level 4 first, which takes a member for parity                  beside those that are to come: braid grow {name} --level 4, braid add {name} MEMBER for each of them, and when                  the parity is made braid grow {name} --level 0 with --raid-devices or --chunk as wanted, after which the parity                  leaves",
+                "{} has nothing to fall back on while data moves; change it to level 4 first, which takes a member for parity \
+                 beside those that are to come: braid grow {name} --level 4, braid add {name} MEMBER for each of them, and when \
+                 the parity is made braid grow {name} --level 0 with --raid-devices or --chunk as wanted, after which the parity \
+                 leaves",
                 geometry.level
             );
             return refuse(why);
         }
-        if !geometry.has_parity() {
-            return refuse(format!(
-                "braid does that at levels 4, 5 and 6, and gives level 1 more copies or fewer, but nothing at {}",
-                geometry.level
-            ));
+        match &geometry.layout {
+            Layout::Parity(_) => {}
+            Layout::Raid10(raid10) if !raid10.is_far() => {}
+            Layout::Raid10(_) => {
+                return refuse(
+                    "its layout is far, whose copies lie so far apart that, as for md, its data cannot be moved in place"
+                        .to_string(),
+                );
+            }
+            _ => {
+                return refuse(format!(
+                    "braid does that at levels 4, 5, 6 and 10, and gives level 1 more copies or fewer, but nothing at {}",
+                    geometry.level
+                ));
+            }
         }
         let roster = self.record.roster.borrow();
         let shared = &roster.shared;
+        if !geometry.has_parity() && shared.bitmap_offset != 0 {
+            let name = &self.record.name;
+            let why = format!(
+                "its write-intent bitmap counts bytes of the array, whose places change; take it away first: braid grow {name} \
+                 --bitmap none, and give it another when the reshape has ended: braid grow {name} --bitmap internal"
+            );
+            return refuse(why);
+        }
         if shared.ppl.is_some() {
             let why = format!(
                 "it has a partial parity log, which lies where the data goes; as for md, take that away first: braid grow {} \
@@ -208,9 +229,9 @@ impl Control {
     }
 
     /// The shape that is wanted, of which everything is known but whether there is room for it.
-    fn new_shape(&self, geometry: &Geometry, wanted: WantedShape) -> Result<Parity, ControlError> {
+    fn new_shape(&self, geometry: &Geometry, wanted: WantedShape) -> Result<Layout, ControlError> {
         let refuse = |why: String| self.no_shape(DOING, why);
-        let used = geometry.sync_size();
+        let used = geometry.layout.used_size(0);
         let chunk = wanted.chunk_size.unwrap_or(geometry.layout.chunk_size());
         let spec = Spec {
             level: geometry.level,
@@ -234,12 +255,9 @@ impl Control {
         if spec.raid_disks < least.min(geometry.slots()) {
             return Err(refuse(format!("{} needs {least} members at least", geometry.level)));
         }
-        let parity = match Layout::new(&spec) {
-            Ok(Layout::Parity(parity)) => parity,
-            Ok(_) => return Err(refuse("it has no parity".to_string())),
-            Err(error) => return Err(refuse(error.to_string())),
-        };
-        if parity.used_component_size() != used {
+        let layout = Layout::new(&spec).map_err(|error| refuse(error.to_string()))?;
+        self.has_as_many_copies(geometry, &layout)?;
+        if layout.used_size(0) != used {
             let why = format!(
                 "{used} bytes are used of each component, which are no whole chunks of {chunk}; as for md, use less of them \
                  first: braid grow {} --size {}K",
@@ -248,7 +266,7 @@ impl Control {
             );
             return Err(refuse(why));
         }
-        let new = geometry.shaped(spec.level, spec.layout, Layout::Parity(parity.clone()));
+        let new = geometry.shaped(spec.level, spec.layout, layout.clone());
         let (seen, left) = (self.record.engine.size.get(), new.whole_blocks());
         if left < seen {
             let why = format!(
@@ -260,7 +278,28 @@ impl Control {
             return Err(refuse(why));
         }
         self.settings_suit(&new, DOING)?;
-        Ok(parity)
+        Ok(layout)
+    }
+
+    /// Refuses copies that a reshape cannot make, as md does (raid10.c: raid10_check_reshape).
+    fn has_as_many_copies(&self, geometry: &Geometry, new: &Layout) -> Result<(), ControlError> {
+        let (Layout::Raid10(now), Layout::Raid10(new)) = (&geometry.layout, new) else {
+            return Ok(());
+        };
+        if new.is_far() {
+            let why = "layout far puts the copies of all data behind the first ones, so that, as for md, it cannot be made in \
+                       place; near (n) and offset (o) can"
+                .to_string();
+            return Err(self.no_shape(DOING, why));
+        }
+        let (have, wanted) = (now.copy_count(), new.copy_count());
+        if have != wanted {
+            let why = format!(
+                "it has {have} copies of each chunk, and a reshape, as in md, makes no other number than that"
+            );
+            return Err(self.no_shape(DOING, why));
+        }
+        Ok(())
     }
 
     /// The holders of `disks` slots, of which spares get those that are new, and these spares.
@@ -332,14 +371,12 @@ impl Control {
     ) -> Result<(Outline, Basis), ControlError> {
         let refuse = |why: String| self.no_shape(DOING, why);
         let geometry = &basis.geometry;
-        let Some(old) = geometry.parity() else {
-            return Err(refuse("it has no parity".to_string()));
-        };
+        let old = &geometry.layout;
         let new = self.new_shape(geometry, wanted)?;
         let number = wanted.layout.unwrap_or(geometry.layout_number);
         let (now, disks) = (geometry.slots(), new.slots());
         let (holders, spares) = self.spares_for(&basis.holders, now, disks)?;
-        let chunk = new.chunk_size().max(old.chunk_size());
+        let chunk = least_move(&new).max(least_move(old));
         let by = |side| self.data_moves_by(side, chunk, old, basis.moved_by);
         let (moves_by, side) = match disks.cmp(&now) {
             std::cmp::Ordering::Greater => by(Side::Before)?,
@@ -353,7 +390,7 @@ impl Control {
         let signed = if backwards { moves_by as i64 } else { -(moves_by as i64) };
         let together = || refuse("the two shapes do not go together".to_string());
         let way = Way::new(new.clone(), old.clone(), signed, backwards).ok_or_else(together)?;
-        let whole = || geometry.shaped(geometry.level, number, Layout::Parity(new.clone()));
+        let whole = || geometry.shaped(geometry.level, number, new.clone());
         let (seen, all) = (self.record.engine.size.get(), whole().whole_blocks());
         let names = |members: &[MemberNr]| -> Vec<String> {
             members.iter().map(|nr| self.record.member_name(*nr)).collect()
@@ -366,7 +403,7 @@ impl Control {
             layout: (geometry.layout_number, number),
             array_size: (seen, if self.record.shows_all.get() { all } else { seen }),
             moved: new.array_size().min(old.array_size()),
-            on_each: new.used_component_size(),
+            on_each: new.used_size(0),
             data_moves_by: moves_by,
             backwards,
             spares: names(&spares),
@@ -384,14 +421,14 @@ impl Control {
         &self,
         side: Side,
         chunk: u64,
-        old: &Parity,
+        old: &Layout,
         moved: i64,
     ) -> Result<(u64, Side), ControlError> {
         let mut least = MOVE_MAX;
         let bitmap = self.record.bitmap();
         let bitmap = bitmap.map_or(0, |bitmap| bitmap.keeper.borrow().len() as u64);
         let bitmap_sectors = bitmap.next_multiple_of(BLOCK_MAX) / SECTOR_BYTES;
-        let used = old.used_component_size();
+        let used = old.used_size(0);
         let roster = self.record.roster.borrow();
         for member in roster.members.iter().filter(|member| !member.is_faulty()) {
             let bytes = |sectors: u64| sectors.saturating_mul(SECTOR_BYTES);
@@ -420,7 +457,7 @@ impl Control {
                     }
                 };
                 let why = format!(
-                    "{name} has {} free {place}, and a chunk of {} is needed, so that only a backup file would do, which \
+                    "{name} has {} free {place}, and {} are needed, so that only a backup file would do, which \
                      braid does not write: mdadm --grow --backup-file does{instead}",
                     show_size(room),
                     show_size(chunk)
@@ -486,6 +523,18 @@ impl Control {
                 Err(ControlError::Io { array, doing, member: name, error })
             }
         }
+    }
+}
+
+/// Bytes that the data has to move by at least, so that a window of this shape can be written: a chunk, or all rows in which a
+/// chunk may have copies, and those of the chunks beside it in the old shape.
+fn least_move(layout: &Layout) -> u64 {
+    match layout {
+        // A power of two, as chunks are: other chunks than before end where these do.
+        Layout::Raid10(raid10) => {
+            (2 * raid10.copy_count() as u64).next_power_of_two() * raid10.chunk_size()
+        }
+        other => other.chunk_size(),
     }
 }
 

@@ -182,7 +182,7 @@ impl SlowMembers {
             "its requests take {millis:.1} ms on average for {seconds} s, and those of the others less than half of that \
              (max_member_latency={limit})"
         );
-        let spared = self.record.roster.borrow().spares(&self.record.widest(), nr, &[]);
+        let spared = self.record.roster.borrow().spares(&self.record.geometries(), nr, &[]);
         if !spared || self.record.fail_nr_unless_needed(nr, &why, true).await == Dropped::Broken {
             let (array, member) = (&self.record.name, self.record.member_name(nr));
             tracing::warn!("array {array}: {member} stays, since the data depends on it: {why}");

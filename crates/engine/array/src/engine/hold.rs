@@ -3,7 +3,7 @@
 //!
 //! Several may want all to wait at a time: requests go on when the last of them says so.
 
-use braid_device::{Completion, Device, Request};
+use braid_device::{Completion, Device, IoError, IoErrorKind, Request};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
@@ -21,6 +21,8 @@ pub(crate) struct Hold {
     /// Array bytes.
     window: RefCell<Option<Range<u64>>>,
     kept: RefCell<Vec<Kept>>,
+    /// What would wait fails.
+    refuses: Cell<bool>,
 }
 
 impl Hold {
@@ -42,8 +44,11 @@ impl Hold {
         self.all.get() > 0 || self.window.borrow().as_ref().is_some_and(meets)
     }
 
-    /// Keeps a request, for `device`, until nothing is in its way.
+    /// Keeps a request, for `device`, until nothing is in its way, unless that is said to be for ever.
     pub(crate) fn keep(&self, request: Request, device: Rc<dyn Device>, done: Completion) {
+        if self.refuses.get() {
+            return done.finish(Err(IoError::new(IoErrorKind::Gone)), request.op);
+        }
         self.kept.borrow_mut().push((request, device, done));
     }
 
@@ -51,6 +56,17 @@ impl Hold {
     pub(crate) fn set_window(&self, window: Option<Range<u64>>) {
         debug_assert!(self.all.get() > 0);
         *self.window.borrow_mut() = window;
+    }
+
+    /// While `on`, requests that would wait fail, since nobody knows that what they wait for will ever come; those that have
+    /// waited, too.
+    pub(crate) fn refuse(&self, on: bool) {
+        self.refuses.set(on);
+        if on {
+            for (request, _, done) in self.kept.take() {
+                done.finish(Err(IoError::new(IoErrorKind::Gone)), request.op);
+            }
+        }
     }
 
     /// Requests go on, those that waited first, unless somebody else wants them to wait.

@@ -32,9 +32,8 @@ async fn read_any(
     let (unit, within, room) = {
         let view = engine.view();
         let geometry = view.geometry_at(offset);
-        let unit_size = geometry.unit_size();
-        let (unit, within) = (offset / unit_size, offset % unit_size);
-        (unit, within, unit_size.min(geometry.array_size() - unit * unit_size))
+        let (unit, within) = geometry.locate_unit(offset);
+        (unit, within, geometry.unit_size().min(geometry.array_size() - (offset - within)))
     };
     let wide = Wide::of(engine, within..within + buf.len() as u64, room, error);
     let _held = engine.locks.lock(unit, wide.pieces.start, wide.pieces.end).await;

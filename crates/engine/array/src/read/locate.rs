@@ -63,7 +63,7 @@ fn elsewhere(view: &View, layout: &Layout, offset: u64, len: u64) -> ReadPlace {
         }
         Layout::Raid10(raid10) => {
             let (chunk_nr, within) = raid10.locate(offset);
-            let len = len.min(raid10.chunk_size() - within);
+            let len = len.min(raid10.chunk_size() - within).min(view.geometries().run(offset));
             let len = alike(view, (chunk_nr, within), len);
             let copies = raid10.copy_count();
             let usable = |copy: usize| {
@@ -104,7 +104,7 @@ fn locate_copy(engine: &Engine, view: &View, layout: &Layout, offset: u64, len: 
     let (places, len, ties) = match layout {
         Layout::Raid10(raid10) => {
             let (chunk_nr, within) = raid10.locate(offset);
-            let len = len.min(raid10.chunk_size() - within);
+            let len = len.min(raid10.chunk_size() - within).min(view.geometries().run(offset));
             let len = alike(view, (chunk_nr, within), len);
             let mut places = places(view, chunk_nr, within);
             let ties = match heads {

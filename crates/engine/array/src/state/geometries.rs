@@ -5,8 +5,9 @@
 //! geometry, so no two units may have the same number: those of the shape that the array leaves are numbered from behind the
 //! last one of the new shape on.
 //!
-//! The border stands where a unit of the new shape begins. The unit of the old one that it cuts in two is used on its side
-//! only: its other part has moved, and stays on the members as it was, so that its parity still holds.
+//! The border stands where a stripe of the new shape begins. The stripe of the old one that it cuts in two is used on its side
+//! only: its other part has moved, and stays on the members as it was, so that its parity still holds. Where there are copies
+//! it may stand anywhere: the chunks of both shapes that it cuts are each used on their side only.
 
 use crate::state::geometry::Geometry;
 use braid_shard::plant::planted;
@@ -54,7 +55,7 @@ impl Geometries {
         border: u64,
         backwards: bool,
     ) -> Geometries {
-        debug_assert!(border.is_multiple_of(new.unit_size()));
+        debug_assert!(!new.has_parity() || border.is_multiple_of(new.unit_size()));
         let first_old = old.locate_unit(0).0;
         debug_assert!(first_old >= new.units());
         Geometries { new, old, border, backwards, first_old }
@@ -81,6 +82,16 @@ impl Geometries {
         if (array_byte < self.border) != self.backwards { &self.new } else { &self.old }
     }
 
+    /// Bytes from an array byte on that are on its side of the border; `u64::MAX` or nearly so where no border is above it.
+    /// Chunks of copies may be cut by it, those of stripes are not.
+    #[inline]
+    pub(crate) fn run(&self, array_byte: u64) -> u64 {
+        match array_byte < self.border {
+            true => self.border - array_byte,
+            false => u64::MAX,
+        }
+    }
+
     /// Where an array byte lies.
     #[inline(always)]
     pub fn locate(&self, array_byte: u64) -> InUnit<'_> {
@@ -88,10 +99,9 @@ impl Geometries {
         let (unit, within) = geometry.locate_unit(array_byte);
         let left = geometry.unit_size() - within;
         // A unit of the old shape may reach over a border above it, one of the new shape does not.
-        let left = if array_byte < self.border && !planted("cut-stripe-whole") {
-            left.min(self.border - array_byte)
-        } else {
-            left
+        let left = match planted("cut-stripe-whole") {
+            true => left,
+            false => left.min(self.run(array_byte)),
         };
         InUnit { geometry, unit, within, left }
     }
@@ -106,6 +116,11 @@ impl Geometries {
     /// depend on where a byte lives. While there is a border its component may start later than it will.
     pub fn whole(&self) -> &Arc<Geometry> {
         &self.new
+    }
+
+    /// The array can go on with exactly the slots for which `working` is true, on both sides of the border.
+    pub(crate) fn survives(&self, working: impl Fn(usize) -> bool) -> bool {
+        self.new.survives(&working) && (self.is_one() || self.old.survives(&working))
     }
 
     /// The one of them that has all slots.

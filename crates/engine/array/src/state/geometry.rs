@@ -58,6 +58,7 @@ impl Geometry {
         };
         let first_unit = match &layout {
             Layout::Parity(parity) => parity.first_stripe(),
+            Layout::Raid10(raid10) => raid10.first_chunk(),
             _ => 0,
         };
         Geometry {

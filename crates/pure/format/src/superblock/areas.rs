@@ -118,7 +118,8 @@ impl Superblock {
 
     /// True if `position` of the reshape cannot be trusted, since Linux may have run it. A reshape of RAID4,
     /// 5 or 6 that keeps the number of slots and moves the data hardly ever updates `position`
-    /// while it goes on, so data on either side of it may be read in the wrong geometry, without an error. Other
+    /// while it goes on, so data on either side of it may be read in the wrong geometry, without an error; one of RAID10 was
+    /// seen to leave a `position` behind which Linux itself read wrong data (6.1, offset copies, smaller chunks). Other
     /// reshapes record each step before they overwrite anything.
     ///
     /// Warn, and go on read-write only when the user insists. braid records each step, and says in each superblock of such a
@@ -129,7 +130,7 @@ impl Superblock {
 
     fn position_may_be_old(&self) -> bool {
         self.reshape.is_some_and(|reshape| reshape.delta_disks == 0)
-            && matches!(self.level, 4..=6)
+            && matches!(self.level, 4..=6 | 10)
             && self.new_offset != 0
     }
 

@@ -6,7 +6,6 @@ use crate::jobs::{Step, relocate};
 use crate::state::geometries::Geometries;
 use braid_device::{IoError, IoErrorKind};
 use braid_format::SECTOR;
-use braid_layout::Parity;
 use braid_shard::plant::planted;
 use std::ops::Range;
 
@@ -31,7 +30,7 @@ pub(super) struct Moving<'a> {
     jobs: &'a Jobs,
     geometries: &'a Geometries,
     way: &'a Way,
-    /// Stripes of a part, at most.
+    /// Units of a part, at most.
     part: u64,
 }
 
@@ -40,33 +39,33 @@ impl<'a> Moving<'a> {
         let new = way.new_shape();
         let part = if jobs.record.engine.view().rotational() { PART_WITH_HEADS } else { PART };
         let memory = MEMORY.min(jobs.memory_max / OF_CACHES) / new.slots() as u64;
-        let rows = part.min(memory).min(new.used_component_size() / PARTS);
+        let rows = part.min(memory).min(new.used_size(0) / PARTS);
         let stripes = (rows / new.chunk_size()).clamp(1, STRIPES_MAX);
+        let units = way.units_in(stripes * new.chunk_size());
         let group = way.group();
-        Moving { jobs, geometries, way, part: (stripes / group).max(1) * group }
+        Moving { jobs, geometries, way, part: (units / group).max(1) * group }
     }
 
-    /// Moves the next window when so many stripes have been: one part of it, and others as long as there may be `more`.
+    /// Moves the next window when so many units have been: one part of it, and others as long as there may be `more`.
     ///
     /// # Errors
     /// Those of [`relocate::window`]; too many members have failed. The border is where it was then.
     pub(super) async fn window(&self, done: u64, more: impl Fn() -> bool) -> Result<Step, IoError> {
-        let most = WINDOW / self.way.new_shape().chunk_size();
-        let stripes = self.way.window(done, most.max(self.part));
-        if stripes.is_empty() {
+        let units = self.way.window(done, self.way.units_in(WINDOW).max(self.part));
+        if units.is_empty() {
             // Assembly has seen to it that there is room.
             return Err(IoError::new(IoErrorKind::Invalid));
         }
         let mut step = Step { done, began: 0 };
         let moved = loop {
             step.began = self.jobs.record.shard.now();
-            let part = self.part_of(&stripes, step.done - done);
+            let part = self.part_of(&units, step.done - done);
             let count = part.end - part.start;
             if let Err(error) = self.part(done, part).await {
                 break Err(error);
             }
             step.done += count;
-            if step.done - done == stripes.end - stripes.start || !more() {
+            if step.done - done == units.end - units.start || !more() {
                 break self.record_position(self.way.border(step.done)).await;
             }
         };
@@ -84,25 +83,24 @@ impl<'a> Moving<'a> {
         moved.map(|()| step)
     }
 
-    /// The part of these stripes after so many of them.
-    fn part_of(&self, stripes: &Range<u64>, moved: u64) -> Range<u64> {
+    /// The part of these units after so many of them.
+    fn part_of(&self, units: &Range<u64>, moved: u64) -> Range<u64> {
         if self.way.backwards() {
-            let end = stripes.end - moved;
-            return end.saturating_sub(self.part).max(stripes.start)..end;
+            let end = units.end - moved;
+            return end.saturating_sub(self.part).max(units.start)..end;
         }
-        let start = stripes.start + moved;
-        start..start.saturating_add(self.part).min(stripes.end)
+        let start = units.start + moved;
+        start..start.saturating_add(self.part).min(units.end)
     }
 
-    /// Moves one part of the window that begins when `done` stripes have been moved.
-    async fn part(&self, done: u64, stripes: Range<u64>) -> Result<(), IoError> {
-        let geometries = self.geometries;
-        let unit = geometries.whole().unit_size();
+    /// Moves one part of the window that begins when `done` units have been moved.
+    async fn part(&self, done: u64, units: Range<u64>) -> Result<(), IoError> {
+        let unit = self.way.unit();
         // Whatever of the window has been moved is not where the border says, until that is behind it.
         let window = match self.way.backwards() {
-            _ if planted("moved-parts-unlocked") => stripes.clone(),
-            true => stripes.start..self.way.stripes() - done,
-            false => done..stripes.end,
+            _ if planted("moved-parts-unlocked") => units.clone(),
+            true => units.start..self.way.units() - done,
+            false => done..units.end,
         };
         let engines = &self.jobs.record.engines;
         engines.hold_requests().await;
@@ -115,9 +113,9 @@ impl<'a> Moving<'a> {
             let after = done + (window.end - window.start);
             self.record_position(self.way.border(after)).await?;
         }
-        let new: &Parity = self.way.new_shape();
-        let old_size = geometries.before().array_size();
-        relocate::window(&self.jobs.record.engine, new, stripes, old_size).await
+        let (new, bytes) = (self.way.new_shape(), units.start * unit..units.end * unit);
+        let old_size = self.geometries.before().array_size();
+        relocate::window(&self.jobs.record.engine, new, bytes, old_size).await
     }
 
     async fn record_position(&self, border: u64) -> Result<(), IoError> {

@@ -25,7 +25,6 @@ use crate::status::JobKind;
 use braid_device::{IoError, IoErrorKind};
 use braid_format::SECTOR;
 use braid_format::superblock::Superblock;
-use braid_layout::Layout;
 use braid_shard::plant::planted;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -52,11 +51,11 @@ impl Jobs {
             window: None,
             member: None,
             first: done,
-            end: way.stripes(),
+            end: way.units(),
             only: None,
             units_per_window: 1,
-            bytes_per_unit: new.chunk_size(),
-            total_bytes: new.used_component_size(),
+            bytes_per_unit: way.rows_of_unit(),
+            total_bytes: new.used_size(0),
             mismatches: 0,
         };
         let job = self.new_job(plan);
@@ -133,7 +132,7 @@ impl Jobs {
         }
         let whole = geometries.whole();
         // Its component starts where the data of the members does.
-        let Some(Ok(parity)) = whole.parity().map(|parity| parity.clone().starting_at(0)) else {
+        let Ok(layout) = whole.layout.clone().starting_at(0) else {
             return JobEnd::Failed(IoError::new(IoErrorKind::Invalid));
         };
         let before = self.take_new_shape(whole.slots());
@@ -142,7 +141,7 @@ impl Jobs {
             self.has_not_ended(before);
             return JobEnd::TOO_FEW;
         }
-        let whole = Geometries::one(Arc::new(whole.over(Layout::Parity(parity))));
+        let whole = Geometries::one(Arc::new(whole.over(layout)));
         self.record.send_geometries(&whole).await;
         self.record.engines.ask(Engine::has_other_shape).await;
         self.record.show_all();

@@ -22,7 +22,7 @@ impl Membership {
         for member in members {
             let nr = commands::select(&self.record, doing, member)?;
             let roster = self.record.roster.borrow();
-            if !roster.survives_without_all(&self.record.widest(), nr, &before) {
+            if !roster.survives_without_all(&self.record.geometries(), nr, &before) {
                 drop(roster);
                 return Err(self.last_redundancy(nr));
             }

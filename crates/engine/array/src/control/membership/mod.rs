@@ -85,7 +85,7 @@ impl Membership {
         let doing = "failing a member";
         let nr = commands::select(&self.record, doing, member)?;
         commands::needs_redundancy(&self.record, doing)?;
-        if !self.record.roster.borrow().survives_without(&self.record.widest(), nr) {
+        if !self.record.roster.borrow().survives_without(&self.record.geometries(), nr) {
             return Err(self.last_redundancy(nr));
         }
         // At once: whoever holds the turn may be waiting for this member.

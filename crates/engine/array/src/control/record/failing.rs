@@ -57,7 +57,7 @@ impl Record {
         only_if_spared: bool,
     ) -> Dropped {
         let turn = self.turn().await;
-        if only_if_spared && !self.roster.borrow().survives_without(&self.widest(), nr) {
+        if only_if_spared && !self.roster.borrow().survives_without(&self.geometries(), nr) {
             return Dropped::Broken;
         }
         let dropped = self.drop_member(nr, why);
@@ -107,8 +107,8 @@ impl Record {
         let mut roster = self.roster.borrow_mut();
         roster.take_back_from(nr);
         // A stop keeps the last source of any block: nobody waits any more for an array that takes writes.
-        let kept = self.end.has_begun() && roster.is_only_source(&self.widest(), nr, &[]);
-        let survives = roster.survives_without(&self.widest(), nr);
+        let kept = self.end.has_begun() && roster.is_only_source(&self.geometries(), nr, &[]);
+        let survives = roster.survives_without(&self.geometries(), nr);
         let Some(member) = roster.member_mut(nr) else { return Dropped::Already };
         let spared = survives && !kept && !member.needed;
         if member.is_faulty() {

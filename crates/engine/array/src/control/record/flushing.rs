@@ -87,7 +87,7 @@ impl Record {
                 others().any(|member| holds(member) && member.bad.now.is_empty())
             };
             let any_bad = others().any(|member| !member.bad.now.is_empty());
-            if any_bad && !self.widest().survives(sound) {
+            if any_bad && !self.geometries().survives(sound) {
                 self.engine.home.reports.count_loss();
             }
             drop(roster);
@@ -137,7 +137,7 @@ impl Record {
         if noted.is_empty() {
             return noted;
         }
-        self.roster.borrow().dispensable(&self.widest(), noted.into_iter())
+        self.roster.borrow().dispensable(&self.geometries(), noted.into_iter())
     }
 
     /// Records all failures that have been met. The caller holds the turn.

@@ -6,7 +6,6 @@ use crate::control::record::read_error_count::ReadErrors;
 use crate::metadata::reservations::Held;
 use crate::state::flags::MemberFlags;
 use crate::state::geometries::Geometries;
-use crate::state::geometry::Geometry;
 use crate::state::view::{MemberNr, ReplacementUpdate, SlotState, SlotUpdate, ViewUpdate};
 use braid_device::Opener;
 use braid_device::meter::Metered;
@@ -284,18 +283,18 @@ impl Roster {
     }
 
     /// The array can go on if member `nr` fails.
-    pub(crate) fn survives_without(&self, geometry: &Geometry, nr: MemberNr) -> bool {
+    pub(crate) fn survives_without(&self, geometries: &Geometries, nr: MemberNr) -> bool {
         let lost = self.member(nr).and_then(|member| match member.standing {
             Standing::InSync(slot) => Some(slot),
             _ => None,
         });
-        lost.is_none() || geometry.survives(|slot| lost != Some(slot) && self.in_sync(slot))
+        lost.is_none() || geometries.survives(|slot| lost != Some(slot) && self.in_sync(slot))
     }
 
     /// The array can go on if member `nr` fails and those of `others` do, too.
     pub(crate) fn survives_without_all(
         &self,
-        geometry: &Geometry,
+        geometries: &Geometries,
         nr: MemberNr,
         others: &[MemberNr],
     ) -> bool {
@@ -305,16 +304,21 @@ impl Roster {
         };
         let Some(own) = held(&nr) else { return true };
         let lost: Vec<Slot> = others.iter().filter_map(held).collect();
-        geometry.survives(|slot| slot != own && !lost.contains(&slot) && self.in_sync(slot))
+        geometries.survives(|slot| slot != own && !lost.contains(&slot) && self.in_sync(slot))
     }
 
     /// The level has redundancy and [`survives_without_all`](Roster::survives_without_all), and nothing is lost that member
     /// `nr` alone still holds, since it is recorded as bad on others: nobody need give that up to whoever only says
     /// nothing.
-    pub(crate) fn spares(&self, geometry: &Geometry, nr: MemberNr, others: &[MemberNr]) -> bool {
-        geometry.level.has_redundancy()
-            && self.survives_without_all(geometry, nr, others)
-            && !self.is_only_source(geometry, nr, others)
+    pub(crate) fn spares(
+        &self,
+        geometries: &Geometries,
+        nr: MemberNr,
+        others: &[MemberNr],
+    ) -> bool {
+        geometries.whole().level.has_redundancy()
+            && self.survives_without_all(geometries, nr, others)
+            && !self.is_only_source(geometries, nr, others)
     }
 
     /// These are not recorded as failed, whatever becomes of them in the stop that is under way.
@@ -327,12 +331,12 @@ impl Roster {
     /// Of these members those that the array can do without, all together.
     pub(crate) fn dispensable(
         &self,
-        geometry: &Geometry,
+        geometries: &Geometries,
         members: impl Iterator<Item = MemberNr>,
     ) -> Vec<MemberNr> {
         let mut without: Vec<MemberNr> = Vec::new();
         for nr in members {
-            if self.survives_without_all(geometry, nr, &without) {
+            if self.survives_without_all(geometries, nr, &without) {
                 without.push(nr);
             }
         }

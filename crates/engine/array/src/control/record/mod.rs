@@ -162,6 +162,11 @@ impl Record {
         Arc::clone(self.engine.view().geometries().whole())
     }
 
+    /// Both of an array that is being reshaped.
+    pub(crate) fn geometries(&self) -> Geometries {
+        self.engine.view().geometries().clone()
+    }
+
     /// The geometry that has all slots, which while members are taken away is not the one that the array will have.
     pub(crate) fn widest(&self) -> Arc<Geometry> {
         Arc::clone(self.engine.view().geometries().widest())

@@ -8,6 +8,7 @@
 
 use crate::control::record::members::{Member, Roster, Standing};
 use crate::state::bad_blocks::BadBlocks;
+use crate::state::geometries::Geometries;
 use crate::state::geometry::Geometry;
 use crate::state::view::MemberNr;
 use braid_layout::{Layout, Place, Slot};
@@ -29,10 +30,16 @@ impl Roster {
     /// member `nr` is there. Those of `without` do not count.
     pub(crate) fn is_only_source(
         &self,
-        geometry: &Geometry,
+        geometries: &Geometries,
         nr: MemberNr,
         without: &[MemberNr],
     ) -> bool {
+        // Whichever of two shapes the block is of.
+        self.is_only_source_in(geometries.whole(), nr, without)
+            || !geometries.is_one() && self.is_only_source_in(geometries.before(), nr, without)
+    }
+
+    fn is_only_source_in(&self, geometry: &Geometry, nr: MemberNr, without: &[MemberNr]) -> bool {
         let Some(Standing::InSync(own)) = self.member(nr).map(|member| &member.standing) else {
             return false;
         };
@@ -83,12 +90,14 @@ impl Sources<'_> {
         let places: Places = match &self.geometry.layout {
             Layout::Raid10(raid10) => {
                 let chunk = raid10.chunk_size();
-                let within = at % chunk;
+                let Some(logical) = raid10.logical(slot, at) else {
+                    // Nothing lives there, nor in what is left of that chunk.
+                    let row = at.saturating_sub(raid10.start());
+                    return (Places::new(), len.min(chunk - row % chunk));
+                };
+                let (nr, within) = raid10.locate(logical);
                 len = len.min(chunk - within);
-                let nr = raid10.logical(slot, at).map(|logical| logical / chunk);
-                let copies = nr
-                    .into_iter()
-                    .flat_map(|nr| (0..raid10.copy_count()).map(move |copy| raid10.copy(nr, copy)));
+                let copies = (0..raid10.copy_count()).map(|copy| raid10.copy(nr, copy));
                 copies.map(|at| Place { slot: at.slot, offset: at.offset + within }).collect()
             }
             layout => (0..layout.slots()).map(|slot| Place { slot, offset: at }).collect(),

@@ -143,7 +143,7 @@ fn rest(geometry: &Geometry, wanted: &WantedArray) -> Result<Option<Leg>, String
     if shape == shape_of(geometry, None, None, None) {
         return Ok(None);
     }
-    if !geometry.has_parity() {
+    if !geometry.has_parity() && geometry.level != Level::Raid10 {
         return Err(format!(
             "at {} no data is moved, so its chunks, layout and number of members have to be changed before, or stay",
             geometry.level
@@ -182,7 +182,9 @@ pub(super) fn reshaped(geometry: &Geometry, shape: &WantedShape) -> Result<Geome
         member_sizes: Vec::new(),
     };
     match Layout::new(&spec) {
-        Ok(layout @ Layout::Parity(_)) => Ok(geometry.shaped(geometry.level, number, layout)),
+        Ok(layout @ (Layout::Parity(_) | Layout::Raid10(_))) => {
+            Ok(geometry.shaped(geometry.level, number, layout))
+        }
         Ok(_) => Err(format!("braid does not reshape {}", geometry.level)),
         Err(error) => Err(error.to_string()),
     }

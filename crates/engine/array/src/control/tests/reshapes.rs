@@ -10,7 +10,7 @@ use crate::settings::StripeSize;
 use crate::status::{JobKind, MemberState};
 use braid_device::Target;
 use braid_format::superblock::Superblock;
-use braid_layout::Level;
+use braid_layout::{Layout, Level, Spec};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,6 +31,11 @@ struct Kind {
     behind: bool,
 }
 
+const NEAR_2: u32 = 0x102;
+const NEAR_3: u32 = 0x103;
+const OFFSET_2: u32 = 0x1_0201;
+const FAR_2: u32 = 0x201;
+
 const SAME: WantedShape = WantedShape { raid_disks: None, chunk_size: None, layout: None };
 
 fn kinds() -> Vec<Kind> {
@@ -38,7 +43,7 @@ fn kinds() -> Vec<Kind> {
     let layout = |layout| WantedShape { layout: Some(layout), ..SAME };
     let disks = |disks| WantedShape { raid_disks: Some(disks), ..SAME };
     let of = |level, disks, layout, wanted, behind| Kind { level, disks, layout, wanted, behind };
-    let (five, six) = (Level::Raid5, Level::Raid6);
+    let (five, six, ten) = (Level::Raid5, Level::Raid6, Level::Raid10);
     vec![
         of(five, 4, 2, chunk(4 * KIB), false),
         of(five, 4, 2, chunk(32 * KIB), false),
@@ -54,6 +59,11 @@ fn kinds() -> Vec<Kind> {
         of(five, 5, 2, WantedShape { chunk_size: Some(16 * KIB), ..disks(3) }, true),
         of(six, 5, 2, WantedShape { chunk_size: Some(4 * KIB), layout: Some(8), ..SAME }, true),
         of(five, 3, 2, WantedShape { chunk_size: Some(4 * KIB), ..disks(5) }, false),
+        of(ten, 4, NEAR_2, disks(5), false),
+        of(ten, 3, NEAR_2, chunk(16 * KIB), false),
+        of(ten, 4, NEAR_2, layout(OFFSET_2), true),
+        of(ten, 5, NEAR_3, disks(4), true),
+        of(ten, 3, OFFSET_2, WantedShape { chunk_size: Some(4 * KIB), ..disks(6) }, false),
     ]
 }
 
@@ -88,11 +98,18 @@ fn size(array: &Array) -> u64 {
     array.info().device.size
 }
 
-/// Bytes that are left when `kind` is done.
+/// Bytes that are left when `kind` is done: those of the smaller of its two shapes.
 fn left(kind: &Kind) -> u64 {
-    let parities = if kind.level == Level::Raid6 { 2 } else { 1 };
-    let least = kind.disks.min(kind.wanted.raid_disks.unwrap_or(kind.disks));
-    (least - parities) as u64 * COMPONENT
+    let size = |layout: u32, chunk_size: u64, raid_disks: usize| {
+        let member_sizes = Vec::new();
+        let (level, component_size) = (kind.level, COMPONENT);
+        let spec = Spec { level, layout, chunk_size, raid_disks, component_size, member_sizes };
+        Layout::new(&spec).unwrap().array_size()
+    };
+    let wanted = kind.wanted;
+    let (layout, chunk) = (wanted.layout.unwrap_or(kind.layout), wanted.chunk_size);
+    let after = size(layout, chunk.unwrap_or(CHUNK), wanted.raid_disks.unwrap_or(kind.disks));
+    after.min(size(kind.layout, CHUNK, kind.disks))
 }
 
 fn reshape(
@@ -125,6 +142,8 @@ fn the_data_is_there_all_the_time_and_after_it() {
         for (shards, bitmap) in
             [(1, CreateBitmap::None), (3, CreateBitmap::Internal { chunk: Some(16 * KIB) })]
         {
+            // Of copies it counts bytes of the array.
+            let bitmap = if kind.level == Level::Raid10 { CreateBitmap::None } else { bitmap };
             let world = World::new(shards);
             let (members, array, control) = array_of(&world, &kind, bitmap, 256 * KIB);
             let what = format!("{kind:?} {bitmap:?} {shards}");
@@ -337,6 +356,56 @@ fn what_cannot_be_is_refused_with_the_reason() {
     world.show(&control, size(&array) / 2);
     let why = refusal(&control, two);
     assert!(why.contains("behind its data") && why.contains("--size 376K"), "{why}");
+}
+
+#[test]
+fn copies_that_cannot_be_moved_are_refused_with_the_reason() {
+    let world = World::new(1);
+    let refusal = |kind: Kind, bitmap: CreateBitmap| {
+        let (_members, _array, control) = array_of(&world, &kind, bitmap, 256 * KIB);
+        reshape(&world, &control, kind.wanted, false).unwrap_err().to_string()
+    };
+    let layout = |layout| WantedShape { layout: Some(layout), ..SAME };
+    let near =
+        |wanted| Kind { level: Level::Raid10, disks: 4, layout: NEAR_2, wanted, behind: false };
+    let why = refusal(near(layout(NEAR_3)), CreateBitmap::None);
+    assert!(why.contains("2 copies"), "{why}");
+    let why = refusal(near(layout(FAR_2)), CreateBitmap::None);
+    assert!(why.contains("far"), "{why}");
+    let why = refusal(Kind { layout: FAR_2, ..near(layout(NEAR_2)) }, CreateBitmap::None);
+    assert!(why.contains("far"), "{why}");
+    let bitmap = CreateBitmap::Internal { chunk: Some(16 * KIB) };
+    let why = refusal(near(layout(OFFSET_2)), bitmap);
+    assert!(why.contains("--bitmap none"), "{why}");
+    let chunk = WantedShape { chunk_size: Some(64 * KIB), raid_disks: Some(5), ..SAME };
+    let why = refusal(near(chunk), CreateBitmap::None);
+    assert!(why.contains("before its data") && why.contains("backup file"), "{why}");
+}
+
+/// The pairs of members that hold the same are others before the border than behind it.
+#[test]
+fn a_member_is_needed_that_either_of_two_shapes_of_copies_needs() {
+    let world = World::new(1);
+    let wanted = WantedShape { raid_disks: Some(4), ..SAME };
+    let kind = Kind { level: Level::Raid10, disks: 3, layout: NEAR_2, wanted, behind: false };
+    let (_members, array, control) = array_of(&world, &kind, CreateBitmap::None, 0);
+    crawl(&control, true);
+    reshape(&world, &control, kind.wanted, false).unwrap();
+    world.sleep(1_500_000_000);
+    let fail = |name: &str| {
+        let (membership, name) = (Rc::clone(control.membership()), name.to_string());
+        world.run(async move { membership.fail(&MemberSelector::Name(name)).await })
+    };
+    fail("m0").unwrap();
+    // Of four members it would be the pair 2 and 3 that keeps its data, but of three some of it is on 0 and 2.
+    let error = fail("m2").unwrap_err().to_string();
+    assert!(error.contains("m2"), "{error}");
+    let left = left(&kind);
+    assert!(world.read(&array, 0, 0, left as usize).unwrap() == pattern(0, left as usize));
+    crawl(&control, false);
+    world.wait_idle(&control);
+    assert!(world.read(&array, 0, 0, left as usize).unwrap() == pattern(0, left as usize));
+    assert_eq!(world.check(&control), 0);
 }
 
 #[test]

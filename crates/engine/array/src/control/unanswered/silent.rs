@@ -79,7 +79,7 @@ impl Unanswered {
 
     /// The array can do without member `nr` and all of `quiet`.
     pub(super) fn spares(&self, nr: MemberNr, quiet: &[MemberNr]) -> bool {
-        self.record.roster.borrow().spares(&self.record.widest(), nr, quiet)
+        self.record.roster.borrow().spares(&self.record.geometries(), nr, quiet)
     }
 
     /// Asks, and after a while gives the members that have said nothing for too long, and with them those that are about
