@@ -217,7 +217,11 @@ fn braid_goes_on_with_reshapes_of_copies_that_md_has_begun_where_md_records_its_
                 Err(error) => panic!("{name}: {error}\n{said}"),
                 Ok(found) => found,
             };
-            assert!(!as_many || reshaping.is_none(), "{name}: {reshaping:?}\n{said}");
+            if as_many {
+                // md had not begun, or was done. Of what it did then it has lost some itself (6.1, after an interruption).
+                assert!(reshaping.is_none(), "{name}: {reshaping:?}\n{said}");
+                continue;
+            }
             gone_on += usize::from(reshaping.is_some());
             assert!(found.bytes == content(COMPARED as usize), "{name}: content differs\n{said}");
             assert_eq!((found.size, found.mismatch_cnt), (kind.size, 0), "{name}\n{said}");
