@@ -447,7 +447,9 @@ fn only_a_reshape_that_moves_data_between_the_same_slots_is_doubtful() {
         let chunks = Superblock { reshape, new_offset: -384, ..sb.clone() };
         assert!(chunks.reshape_position_is_doubtful());
         assert!(!Superblock { new_offset: 0, ..chunks.clone() }.reshape_position_is_doubtful());
-        assert!(!Superblock { level: 10, ..chunks }.reshape_position_is_doubtful());
+        // As Linux was seen to leave it at level 10, too; nothing else has such reshapes.
+        assert!(Superblock { level: 10, ..chunks.clone() }.reshape_position_is_doubtful());
+        assert!(!Superblock { level: 1, ..chunks }.reshape_position_is_doubtful());
     }
 }
 
