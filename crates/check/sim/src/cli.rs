@@ -128,14 +128,15 @@ enum Command {
 pub fn main(cli: Cli) -> Result<()> {
     match (cli.seed, cli.command) {
         (Some(seed), _) => {
-            let kind = match (cli.stacked, cli.volume, cli.short, cli.levels) {
-                (true, ..) => Kind::Stack,
-                (_, true, ..) => Kind::Volume,
-                (_, _, true, _) => Kind::Short,
-                (.., true) => Kind::Levels,
-                _ if cli.growing => Kind::Growing,
-                _ => Kind::Array,
-            };
+            let asked = [
+                (cli.stacked, Kind::Stack),
+                (cli.volume, Kind::Volume),
+                (cli.short, Kind::Short),
+                (cli.levels, Kind::Levels),
+                (cli.growing, Kind::Growing),
+            ];
+            let kind = asked.into_iter().find(|(asked, _)| *asked);
+            let kind = kind.map_or(Kind::Array, |(_, kind)| kind);
             one(Seed { seed, kind, plain: cli.plain }, cli.verbose)
         }
         (

@@ -2,17 +2,12 @@
 //! other runs do before they come to that seldom leaves an array that may.
 
 use super::Run;
+use super::calm::Calm;
 use super::plan::{Plan, Streams};
-use crate::member::MemberKind;
 use crate::rng::Rng;
-use crate::scenario::Scenario;
-use crate::settings;
 use crate::verdict::Report;
 use crate::waiting::Over;
-use crate::world::Manners;
-use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions, SyncSpeed};
-use braid_device::DeviceInfo;
-use braid_format::superblock::Version;
+use braid_array::options::CreateBitmap;
 use braid_layout::Level;
 
 const KIB: u64 = 1 << 10;
@@ -62,73 +57,16 @@ fn level(rng: &Rng) -> (Level, Option<u32>, usize) {
 
 fn plan(seed: u64) -> Plan {
     let rng = &Rng::new(seed, ARRAY);
-    let (level, layout, disks) = level(rng);
-    let chunk = *rng.pick(&[4 * KIB, 8 * KIB, 16 * KIB]);
-    let component = (4 + rng.range(0..12)) * 16 * KIB;
-    let (block, volatile, zeroes) = (*rng.pick(&[512, 4096]), rng.percent(70), rng.percent(75));
-    let shards = *rng.pick(&[1, 1, 2, 3]);
-    let redundant = level.has_redundancy();
-    let members = (0..disks + MORE).map(|index| {
-        let mut info = DeviceInfo::plain(format!("m{index}"), component + 2 * ROOM);
-        info.logical_block = block as u32;
-        info.volatile_cache = volatile;
-        MemberKind {
-            index,
-            array: 0,
-            info,
-            tear: block,
-            lies: false,
-            garbage: (!zeroes).then_some(seed),
-        }
-    });
-    let mut create = CreateOptions::new("sim", level, disks);
-    create.layout = layout;
-    create.chunk_size = (level != Level::Raid1).then_some(chunk);
-    create.version = *rng.pick(&[Version::V1_2, Version::V1_2, Version::V1_1]);
-    create.size = redundant.then_some(component);
-    create.data_offset = Some(ROOM);
-    create.assume_clean = zeroes && rng.percent(50);
-    let bitmap = redundant && rng.percent(30);
-    create.bitmap = match bitmap {
-        true => CreateBitmap::Internal { chunk: Some(4 * KIB) },
-        false => CreateBitmap::None,
-    };
-    let drawn = settings::draw(&Rng::new(seed, ARRAY + 1), level, chunk, block, shards);
-    let assemble = AssembleOptions {
-        bitmap_daemon_sleep_ms: bitmap.then_some(20),
-        safe_mode_delay_ms: *rng.pick(&[1, 20, 200]),
-        sync_speed: SyncSpeed { min_kib: 1000, max_kib: u64::MAX },
-        settings: drawn,
-        ..AssembleOptions::default()
-    };
-    let manners = Manners {
-        inline: *rng.pick(&[0, 0, 30]),
-        latency: *rng.pick(&[20_000, 200_000]),
-        slow: 0,
-        hang: 0,
-        unsupported: 0,
-    };
-    let scenario = Scenario {
-        seed,
-        create,
-        assemble,
-        shards,
-        members: members.collect(),
-        journal: None,
-        block,
-        zeroes,
-        volatile,
-        lies: false,
-        manners,
-        depth: 1 + rng.range(0..12),
-        phases: 1,
-        requests: 20 + rng.range(0..60),
-        faults: 0,
-        changes: 0,
-        bitmap_changes: false,
-        ppl_changes: false,
-        beyond: false,
-        hot: 16 * chunk,
-    };
-    Plan { streams: Streams::CHANGING, ..Plan::alone(scenario) }
+    let shape = level(rng);
+    let calm = Calm { seed, stream: ARRAY, rng, shape, room: ROOM, more: MORE };
+    calm.plan(
+        |rng| (4 + rng.range(0..12)) * 16 * KIB,
+        |rng, create| {
+            create.bitmap = match create.level.has_redundancy() && rng.percent(30) {
+                true => CreateBitmap::Internal { chunk: Some(4 * KIB) },
+                false => CreateBitmap::None,
+            };
+        },
+        Streams::CHANGING,
+    )
 }

@@ -29,6 +29,7 @@
 //! | `reshaping`, `other_shapes`, `resizing` | more members; other chunks and layouts, fewer members; larger components |
 //! | `changing` | runs that are about other levels and shapes, and meet little else |
 //! | `growing` | the same of level 10 that is reshaped, and of larger components |
+//! | `calm` | the array of these two |
 //! | `levels`, `steps` | other levels; other levels and shapes in several steps |
 //! | `cut_short` | short histories that are cut at every instant (`crate::exhaust`) |
 //!
@@ -43,6 +44,7 @@ mod aimed;
 mod assembly;
 mod between;
 mod between_rounds;
+mod calm;
 mod chances;
 pub mod changing;
 mod commands;

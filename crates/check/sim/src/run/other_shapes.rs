@@ -96,32 +96,32 @@ impl Run {
     /// One member fewer, or two, for which users see less first, and components are made smaller by so much that there is
     /// room.
     fn fewer(&mut self, status: &ArrayStatus) -> Result<Option<WantedShape>, Over> {
-        // So many members hold nothing that others do not.
-        let least = match status.level {
-            Level::Raid6 => 2,
-            Level::Raid10 => copies(status.layout) as usize - 1,
-            _ => 1,
-        };
+        let parities = if status.level == Level::Raid6 { 2 } else { 1 };
         let extra = &self.chances.other_shapes;
         let disks = status.raid_disks - 1 - extra.rng.below(2);
         let chunk = if extra.chance(30) { *extra.rng.pick(&CHUNKS) } else { status.chunk_size };
         let most = chunk.max(status.chunk_size);
         let component = status.component_size / most * most;
         let room = most * (1 + extra.rng.below(3) as u64);
-        if disks <= least || component <= 2 * room {
+        if disks <= parities || component <= 2 * room {
             return Ok(None);
         }
         let component = component - room;
-        let spec = Spec {
-            level: status.level,
-            layout: status.layout,
-            chunk_size: chunk,
-            raid_disks: disks,
-            component_size: component,
-            member_sizes: Vec::new(),
+        let left = match status.level {
+            Level::Raid10 => {
+                let spec = Spec {
+                    level: status.level,
+                    layout: status.layout,
+                    chunk_size: chunk,
+                    raid_disks: disks,
+                    component_size: component,
+                    member_sizes: Vec::new(),
+                };
+                let Ok(after) = Layout::new(&spec) else { return Ok(None) };
+                after.array_size()
+            }
+            _ => component * (disks - parities) as u64,
         };
-        let Ok(after) = Layout::new(&spec) else { return Ok(None) };
-        let left = after.array_size();
         // Nobody may have it open when it is made smaller.
         self.life()?.client.open_anew(Vec::new());
         self.world.trace(|| format!("components of {component} bytes, of which users see {left}"));
