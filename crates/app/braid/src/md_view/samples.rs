@@ -1,90 +1,29 @@
 //! Arrays to be shown.
 
-use crate::protocol::{Bitmap, Counters, Detail, Job, Member, ScrubReport, ScrubState, Scrubbed};
+use crate::protocol::samples;
+use crate::protocol::{Bitmap, Detail, Job, Member, ScrubReport, ScrubState, Scrubbed};
 use std::collections::BTreeMap;
 
 /// A member that holds `slot`.
 pub(super) fn member(number: u32, name: &str, slot: Option<usize>, state: &str) -> Member {
     Member {
-        number,
-        device_number: number,
-        name: name.to_string(),
-        device: None,
-        slot,
-        state: state.to_string(),
-        want_replacement: false,
-        smart: Vec::new(),
-        fault: None,
-        write_mostly: false,
-        failfast: false,
-        errors: 0,
-        waiting_for_space: 0,
-        wrong: 0,
         uuid: "00000000:00000000:00000000:00000000".to_string(),
-        size: 1 << 30,
-        data_offset: 1 << 20,
         data_size: (1 << 30) - (1 << 20),
-        recovered: None,
-        requests: 0,
-        bytes: 0,
-        array: None,
+        ..samples::disk(number, name, slot, state)
     }
 }
 
 /// An array of members that are all in sync.
 pub(super) fn array(name: &str, level: &str, disks: &[&str]) -> Detail {
-    let members: Vec<Member> = (0..)
-        .zip(disks)
-        .map(|(nr, disk)| member(nr, disk, Some(nr as usize), "active sync"))
-        .collect();
+    let members = (0..).zip(disks);
+    let members = members.map(|(nr, disk)| member(nr, disk, Some(nr as usize), "active sync"));
     Detail {
-        name: name.to_string(),
-        full_name: format!("host:{name}"),
         uuid: "01234567:89abcdef:00112233:44556677".to_string(),
-        version: "1.2".to_string(),
-        preferred_minor: None,
-        created: 0,
-        updated: 0,
-        events: 1,
         level: level.to_string(),
-        layout: None,
-        layout_number: 2,
         chunk_size: 512 << 10,
         array_size: 2_093_056 << 10,
         component_size: 1_046_528 << 10,
-        redundant: true,
-        raid_devices: members.len(),
-        degraded: 0,
-        failed: false,
-        read_only: false,
-        state: "clean".to_string(),
-        slots: members.iter().map(|member| Some(member.number)).collect(),
-        members,
-        spare_group: None,
-        spare_moves: Vec::new(),
-        left_out: Vec::new(),
-        taken_by_force: Vec::new(),
-        job: None,
-        reshape: None,
-        following: None,
-        last_job: None,
-        stuck_jobs: Vec::new(),
-        mismatch_count: 0,
-        scrubbed: None,
-        in_doubt: None,
-        scrub: None,
-        resynced: None,
-        has_bitmap: false,
-        has_ppl: false,
-        has_journal: false,
-        heartbeat: None,
-        bitmap: None,
-        sync_speed_min: 1000,
-        sync_speed_max: None,
-        settings: Default::default(),
-        counters: Counters::default(),
-        exports: Vec::new(),
-        clients: Vec::new(),
+        ..samples::array(name, members.collect())
     }
 }
 

@@ -78,14 +78,14 @@ pub fn stack() -> Stat {
     stat("top", "raid0", io(flow(64, 0, 2 << 20, 2_000_000), flow(10, 0, 40960, 0)), members)
 }
 
-/// An array in sync, of members in these states.
-pub fn detail(name: &str, states: &[&str]) -> Detail {
-    let member = |(number, state): (u32, &&str)| Member {
+/// A member in that state, with `slot` or without one.
+pub fn disk(number: u32, name: &str, slot: Option<usize>, state: &str) -> Member {
+    Member {
         number,
         device_number: number,
-        name: format!("/dev/{number}"),
+        name: name.to_string(),
         device: None,
-        slot: (*state == "active sync").then_some(number as usize),
+        slot,
         state: state.to_string(),
         want_replacement: false,
         smart: Vec::new(),
@@ -103,8 +103,20 @@ pub fn detail(name: &str, states: &[&str]) -> Detail {
         requests: 0,
         bytes: 0,
         array: None,
+    }
+}
+
+/// An array in sync, of members in these states.
+pub fn detail(name: &str, states: &[&str]) -> Detail {
+    let member = |(number, state): (u32, &&str)| {
+        let slot = (*state == "active sync").then_some(number as usize);
+        disk(number, &format!("/dev/{number}"), slot, state)
     };
-    let members: Vec<Member> = (0..).zip(states).map(member).collect();
+    array(name, (0..).zip(states).map(member).collect())
+}
+
+/// An array of these members.
+pub fn array(name: &str, members: Vec<Member>) -> Detail {
     Detail {
         name: name.to_string(),
         full_name: format!("host:{name}"),
