@@ -1,4 +1,4 @@
-//! What the program's parts log, on standard error: with time and module on a terminal, with a priority and nothing more in the
+//! The log of the program's parts, on standard error: with time and module on a terminal, with a priority and nothing more in the
 //! journal.
 
 use crate::service::{self, Priority};

@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         Err(error) => {
             let said = output::said(&error);
             if std::env::args().any(|word| word == "--json") {
-                // Who cannot be told is told on standard error.
+                // Standard error has the same, should nobody read this.
                 let _ = output::json(&serde_json::json!({ "error": said }));
             }
             output::tell(Priority::Error, format!("braid: {said}"));

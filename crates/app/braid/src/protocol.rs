@@ -38,7 +38,7 @@ pub const LINE_MAX: usize = 4 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Whether anybody is there: answered at once.
+    /// A question that is answered at once: is anybody there?
     Ping,
     /// Which arrays there are.
     List,

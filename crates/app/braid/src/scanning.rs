@@ -30,7 +30,7 @@ pub struct Scanner {
     silent: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
-/// What a scan has found.
+/// The finds of a scan.
 #[derive(Debug, Default)]
 pub struct Scanned {
     /// Members of arrays that are wanted.

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The kernel takes other processes before one with this value, and never this one before them.
 const OOM_SCORE: &str = "-900";
 
-/// How important a line is, as syslog and the journal number it.
+/// The importance of a line, as syslog and the journal number it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     /// Data is in danger.

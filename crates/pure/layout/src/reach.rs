@@ -1,4 +1,4 @@
-//! How far a part of an array reaches into its members, and what of an array fits a part of them: what a reshape has to know
+//! The reach of a part of an array into its members, and the part of an array that fits a part of them: a reshape needs both
 //! so as to write over nothing that is still needed.
 //!
 //! Component bytes are the same on every member. Layouts in which later bytes of the array do not lie behind earlier

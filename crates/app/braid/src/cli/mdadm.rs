@@ -1,6 +1,6 @@
 //! The options of mdadm that are verbs here.
 
-/// What to type for an option of mdadm that is a verb here.
+/// The words to type for an option of mdadm that is a verb here.
 pub fn verb_for(word: &str) -> Option<String> {
     let word = word.split_once('=').map_or(word, |(word, _)| word);
     let verb = match word {

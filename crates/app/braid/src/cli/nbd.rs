@@ -27,7 +27,7 @@ impl FromStr for NbdPlace {
         match text {
             "systemd" => Ok(NbdPlace::Activated),
             text => Ok(NbdPlace::Address(match text.parse()? {
-                // What `detail` shows is of use anywhere.
+                // Anything that `detail` shows is of use anywhere.
                 Address::Unix(path) => Address::Unix(std::path::absolute(&path).unwrap_or(path)),
                 address => address,
             })),

@@ -67,7 +67,7 @@ fn the_shape_of_serve_is_for_create_only() {
     let nvme = format!("braid serve a --nvme tcp:127.0.0.1:4420 --nvme-allow {host}");
     assert!(parsed(&nvme).is_ok());
     assert!(parsed("braid serve a --fuse /mnt/arrays").is_ok());
-    // What stands behind it is a member.
+    // The word behind it is a member.
     assert!(parsed("braid serve --ublk a b").is_ok());
     assert!(parsed("braid serve a --ublk=x=3 --ublk=y --ublk-memory 64M").is_ok());
     assert!(parsed("braid serve --nbd unix:/s --create x --read-only a").is_err());
@@ -129,7 +129,7 @@ fn each_verb_has_a_help_of_its_own() {
         assert!(about.len() > 10 && !about.starts_with('`'), "{name}: {about:?}");
         assert!(seen.insert(about.clone()), "{name}: {about:?} is another's");
     }
-    // What is told at length is shown by --help.
+    // Long texts are shown by --help.
     for (name, says) in [
         ("braid create", "Make an array: write superblocks"),
         ("braid create", "The first resync starts then"),

@@ -28,7 +28,7 @@ impl FromStr for VhostPlace {
             return Err("write PATH, or NAME=PATH for one of several arrays".into());
         }
         let path = PathBuf::from(path);
-        // What `detail` shows is of use anywhere.
+        // Anything that `detail` shows is of use anywhere.
         Ok(VhostPlace { array, path: std::path::absolute(&path).unwrap_or(path) })
     }
 }

@@ -115,7 +115,7 @@ fn parsed(read: &Configuration, options: &[ServeOption]) -> Result<Serve, clap::
     }
 }
 
-/// What the parser says, without its remarks on usage.
+/// The parser's words, without its remarks on usage.
 fn said(error: &clap::Error) -> String {
     let text = error.to_string();
     let first = text.lines().take_while(|line| !line.trim().is_empty()).collect::<Vec<_>>();

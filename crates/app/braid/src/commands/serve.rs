@@ -354,7 +354,7 @@ fn scanned(
     (found.members.iter().map(name).collect(), found.groups)
 }
 
-/// How the options want arrays started.
+/// The way in which the options want arrays started.
 fn how(
     options: &Serve,
     kept: Kept,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-/// How something is.
+/// The state that something is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Health {

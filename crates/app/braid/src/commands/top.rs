@@ -21,7 +21,7 @@ const DELAY_MAX: Duration = Duration::from_secs(60);
 /// Lines that a page key scrolls by.
 const PAGE: usize = 10;
 
-/// What a key asks for.
+/// The wish that a key stands for.
 enum Wish {
     End,
     Drawn,

@@ -1,4 +1,4 @@
-//! What is said of an array, and of those who are told of events: in `braid.toml` and in `mdadm.conf`.
+//! The entries for an array, and for those who are told of events: in `braid.toml` and in `mdadm.conf`.
 
 use crate::settings::group::SpareGroup;
 use braid_format::superblock::{Name, Superblock};
@@ -22,7 +22,7 @@ pub struct ArrayEntry {
     pub start: bool,
 }
 
-/// Who is told of events.
+/// Those who are told of events.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Monitor {

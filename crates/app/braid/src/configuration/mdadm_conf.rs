@@ -17,7 +17,7 @@ pub struct Ignored {
     pub path: PathBuf,
     /// The line, from 1.
     pub line: usize,
-    /// What is ignored, and why.
+    /// Something that is ignored, and why.
     pub why: String,
 }
 
@@ -27,7 +27,7 @@ struct Line {
     words: Vec<String>,
 }
 
-/// What the file says.
+/// The content of the file.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     pub(super) arrays: Vec<ArrayEntry>,

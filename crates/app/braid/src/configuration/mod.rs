@@ -58,7 +58,7 @@ pub struct Configuration {
     pub arrays: Vec<ArrayEntry>,
     /// Spare groups by the paths of members.
     pub domains: Vec<Domain>,
-    /// Who is told of events.
+    /// Those who are told of events.
     pub monitor: Monitor,
     /// The server's memory stays in memory, where the system allows that.
     pub lock_memory: bool,

@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(3);
 /// Between two looks at all devices, while an array of the configuration does not run.
 const SCAN_EVERY: Duration = Duration::from_secs(10);
 
-/// What a command wants started.
+/// The arrays that a command wants started.
 pub(super) struct Wanted {
     /// Members, as they would be given to `serve`.
     pub(super) members: Vec<String>,
@@ -41,7 +41,7 @@ pub(super) struct Wanted {
     pub(super) force: bool,
 }
 
-/// What came of it, in sentences.
+/// The outcome, in sentences.
 #[derive(Default)]
 struct Brought {
     done: Vec<String>,
@@ -276,7 +276,7 @@ impl Running {
     fn scan_again(&self, sought: &mut Sought) -> Result<()> {
         let due = sought.scanned.is_none_or(|last| last.elapsed() >= SCAN_EVERY);
         let Some(path) = sought.configuration.clone().filter(|_| due) else { return Ok(()) };
-        // What is wrong in it was said when it was read first, and `braid config check` says it.
+        // Its mistakes were told when it was read first, and `braid config check` tells them.
         let Ok(configuration) = Configuration::read(&path) else { return Ok(()) };
         let stopped = self.stopped().clone();
         let runs = |uuid: &[u8; 16]| self.runs(uuid) || stopped.contains(uuid);

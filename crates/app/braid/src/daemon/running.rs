@@ -60,7 +60,7 @@ pub struct Running {
     pub(super) smart: Warnings,
     /// Members that were given to the server or removed since: those that are no members now are missing.
     pub(super) known: Mutex<Vec<String>>,
-    /// What is looked for; `None`: no longer, or never.
+    /// The members and arrays that are looked for; `None`: no longer, or never.
     pub(super) sought: Mutex<Option<Sought>>,
     /// Arrays that a command has stopped.
     pub(super) stopped: Mutex<HashSet<[u8; 16]>>,
@@ -86,7 +86,7 @@ pub struct Around {
     pub door: Door,
     /// The members that were given, by name.
     pub given: Vec<String>,
-    /// What is looked for.
+    /// The members and arrays that are looked for.
     pub sought: Option<Sought>,
     /// It goes on with nothing to serve.
     pub resident: bool,

@@ -1,4 +1,4 @@
-//! What a server looks for: members that were absent, busy or damaged, and arrays that wait for them.
+//! The things that a server looks for: members that were absent, busy or damaged, and arrays that wait for them.
 
 use super::grouping::Trouble;
 use super::starting::How;
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 /// See the module's documentation.
 pub struct Sought {
-    /// What could not be used, and why.
+    /// Members that could not be used, and why.
     pub troubles: Vec<Trouble>,
     /// Members of arrays that wait for others.
     pub waiting: Vec<Member>,
-    /// How arrays are started.
+    /// The way in which arrays are started.
     pub how: How,
     /// The configuration, whose arrays are looked for.
     pub configuration: Option<PathBuf>,

@@ -23,7 +23,7 @@ pub struct Event {
     pub state: String,
     /// Seconds since 1970.
     pub time: u64,
-    /// How important it is.
+    /// Its importance.
     #[serde(skip)]
     pub priority: Priority,
     /// Somebody gets a mail.

@@ -18,7 +18,7 @@ pub(super) struct Seen {
     told: u64,
 }
 
-/// What has happened to the job of an array.
+/// A change that has happened to the job of an array.
 pub(super) fn look(
     seen: &mut Option<Seen>,
     (before, now): (Option<&Detail>, &Detail),

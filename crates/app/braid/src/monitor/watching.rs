@@ -1,4 +1,4 @@
-//! What has happened from one look at the arrays to the next.
+//! Changes from one look at the arrays to the next.
 
 use super::Event;
 use super::jobs::{self, Seen};

@@ -224,7 +224,7 @@ async fn leave_all(held: &[Held]) {
     }
 }
 
-/// What a look at the posts has found.
+/// The findings of a look at the posts.
 struct Looked {
     /// The beats of whoever uses the array, with the number of the post.
     beats: Vec<(usize, Heartbeat)>,

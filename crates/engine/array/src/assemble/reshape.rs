@@ -138,7 +138,7 @@ fn way(shared: &Superblock, reshape: &Reshape) -> Option<Way> {
     Way::new(new, old, moves_by, reshape.backwards)
 }
 
-/// What the border has not come to yet is there, too, with exactly the slots for which `working` is true.
+/// The part that the border has not come to yet is there, too, with exactly the slots for which `working` is true.
 pub(super) fn old_shape_survives(choice: &Choice, working: impl Fn(Slot) -> bool) -> bool {
     let way = choice.shared.reshape.and_then(|reshape| way(&choice.shared, &reshape));
     way.is_none_or(|way| way.old_shape().survives(working))

@@ -21,7 +21,7 @@ pub(crate) struct Hold {
     /// Array bytes.
     window: RefCell<Option<Range<u64>>>,
     kept: RefCell<Vec<Kept>>,
-    /// What would wait fails.
+    /// Requests that would wait fail.
     refuses: Cell<bool>,
 }
 

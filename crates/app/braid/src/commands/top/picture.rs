@@ -28,10 +28,10 @@ const HEADS: [(&str, usize); 8] = [
 /// The name has at least so many.
 const NAME_MIN: usize = 16;
 
-/// What is shown.
+/// Everything that is shown.
 #[derive(Default)]
 pub struct Picture {
-    /// What arrays at the top did in the last interval.
+    /// The work of the arrays at the top in the last interval.
     pub stats: Vec<Stat>,
     /// Their state.
     pub details: Vec<Detail>,

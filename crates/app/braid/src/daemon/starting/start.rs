@@ -9,7 +9,7 @@ use braid_array::options::AssembleOptions;
 pub struct Start {
     /// Its members.
     pub group: Group,
-    /// What it is started with.
+    /// The settings that it is started with.
     pub settings: ArraySettings,
     /// Bytes that its caches may take.
     pub memory_max: u64,
@@ -18,7 +18,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// What the engine is told of it.
+    /// The options that the engine gets.
     pub fn options(&self) -> AssembleOptions {
         let options = AssembleOptions {
             name: Some(self.group.name.clone()),

@@ -258,7 +258,7 @@ mod tests {
         }
     }
 
-    /// What a window that fills these array bytes writes over besides their own places.
+    /// Blocks that a window which fills these array bytes writes over besides their own places.
     fn parity_of(layout: &Layout, bytes: &Range<u64>) -> Vec<(usize, u64)> {
         let Layout::Parity(parity) = layout else { return Vec::new() };
         let mut all = Vec::new();
