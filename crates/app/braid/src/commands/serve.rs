@@ -390,7 +390,7 @@ fn watch_events(running: &Arc<Running>, configuration: Option<&Configuration>) -
         return Ok(());
     };
     let telling = Telling::begin(read.monitor.clone())?;
-    let read = Configuration::read(&read.path)?;
+    let read = read.clone();
     let spares = move |detail: &Detail| read.spares_of(&detail.uuid, &detail.full_name);
     event_watch::start(running, (telling, true), Box::new(spares))
 }

@@ -39,7 +39,7 @@ pub const DEFAULT_PATH: &str = "/etc/braid/braid.toml";
 const DEGRADED_AFTER: u64 = 30;
 
 /// The file, understood.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Configuration {
     /// Where it was read.
     pub path: PathBuf,
