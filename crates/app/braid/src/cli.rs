@@ -254,6 +254,10 @@ pub struct Serve {
     pub spare_group: Option<SpareGroup>,
     #[command(flatten)]
     pub metrics: Metrics,
+    /// The group, by name or number, whose users may look at this server by the control socket: `detail`, `status`, `top`,
+    /// GET of its API. Its own user and root may change something.
+    #[arg(long, value_name = "GROUP", value_parser = nbd::group)]
+    pub control_group: Option<u32>,
     #[command(flatten)]
     pub hosts: Hosts,
     #[command(flatten)]

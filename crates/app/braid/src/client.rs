@@ -1,13 +1,15 @@
 //! The commands' side of the control socket: reaching a running server, asking, reading answers.
 //!
-//! Does not know what is asked. An answer that cannot be had is [`Unreadable`]; a refusal is an
-//! ordinary error.
+//! Does not know what is asked. An answer that cannot be had is [`Unreadable`]; a refusal is [`Refused`].
 
-use crate::exit::{Ended, Unreadable};
-use crate::protocol::{Answer, Detail, Job, LINE_MAX, LastJob, Request, Stat};
+use crate::api::paths;
+use crate::exit::{Ended, Refused, Unreadable};
+use crate::http::response::{Incoming, NotHttp, Part, request as to_send};
+use crate::protocol::{Answer, Code, Detail, Job, LastJob, Request, Stat};
 use anyhow::{Context, Result, anyhow, bail};
 use braid_array::stacking::PREFIX;
 use braid_nbd::ExportUri;
+use serde_json::Value;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -21,7 +23,10 @@ const PING_WAIT: Duration = Duration::from_secs(3);
 /// A connection to a running server.
 pub struct Client {
     path: PathBuf,
-    stream: BufReader<UnixStream>,
+    stream: UnixStream,
+    incoming: Incoming,
+    /// The last answer was read before its end had come.
+    end_comes: bool,
 }
 
 impl Client {
@@ -41,7 +46,12 @@ impl Client {
     /// [`Unreadable`] when nobody listens, saying what to type.
     pub fn connect(path: &Path) -> Result<Client> {
         match UnixStream::connect(path) {
-            Ok(stream) => Ok(Client { path: path.to_owned(), stream: BufReader::new(stream) }),
+            Ok(stream) => Ok(Client {
+                path: path.to_owned(),
+                stream,
+                incoming: Incoming::default(),
+                end_comes: false,
+            }),
             Err(error) => Err(Unreadable(not_reached(path, &error)).into()),
         }
     }
@@ -63,48 +73,78 @@ impl Client {
         request: &Request,
         progress: &mut dyn FnMut(&Job) -> Result<()>,
     ) -> Result<Answer> {
-        let mut line = serde_json::to_vec(request).context("making the request")?;
-        line.push(b'\n');
+        let asked = paths::target(request).context("making the request")?;
+        let bytes = to_send(asked.method, &asked.path, asked.body.as_deref());
         let path = self.path.display().to_string();
         let lost = || format!("the server at {path} went away; see what it printed");
         let ended = || Ended(path.clone());
-        let sent = self.stream.get_mut().write_all(&line);
-        self.stream.get_ref().set_read_timeout(Some(PATIENCE)).context("setting a time limit")?;
+        let sent = self.stream.write_all(&bytes);
+        self.stream.set_read_timeout(Some(PATIENCE)).context("setting a time limit")?;
         let mut answered = false;
         loop {
-            let mut line = Vec::new();
-            let read = self.read_line(&mut line)?;
-            // A server that ends in order takes its file away first; one that died leaves it.
-            if !matches!(read, Ok(1..)) && !answered && !self.path.exists() {
-                return Err(ended().into());
-            }
-            if read.with_context(lost)? == 0 {
-                sent.with_context(lost)?;
-                bail!("{}", lost());
-            }
+            let part = match self.incoming.next() {
+                Ok(Some(part)) => part,
+                Ok(None) => {
+                    let read = self.read()?;
+                    // A server that ends in order takes its file away first; one that died leaves it.
+                    if !matches!(read, Ok(1..)) && !answered && !self.path.exists() {
+                        return Err(ended().into());
+                    }
+                    if read.with_context(lost)? == 0 {
+                        sent.with_context(lost)?;
+                        bail!("{}", lost());
+                    }
+                    continue;
+                }
+                Err(NotHttp::Lines) => {
+                    return Err(Unreadable(format!(
+                        "the server at {path} is of an earlier version, whose control API is not HTTP yet; have this one \
+                         take over (braid serve --take-over), or use the braid of the server's version"
+                    ))
+                    .into());
+                }
+                Err(NotHttp::Garbage) => {
+                    return Err(Unreadable(format!(
+                        "{path} is not the control socket of a braid server"
+                    ))
+                    .into());
+                }
+            };
+            let line = match part {
+                Part::Ends if self.end_comes => {
+                    self.end_comes = false;
+                    continue;
+                }
+                Part::Ends => bail!("the server at {path} gave no answer"),
+                Part::Begins(_) => continue,
+                Part::Line(line) => line,
+            };
             answered = true;
             let answer = serde_json::from_slice(&line)
                 .with_context(|| format!("the server at {path} speaks another version"))?;
-            match answer {
-                Answer::Progress { job } => progress(&job)?,
-                Answer::Ending => return Err(ended().into()),
-                Answer::Refused { error, no_such_array: true } => {
-                    return Err(Unreadable(error).into());
-                }
-                Answer::Refused { error, .. } => return Err(anyhow!(error)),
-                answer => return Ok(answer),
+            if let Answer::Progress { job } = answer {
+                progress(&job)?;
+                continue;
             }
+            self.end_comes = true;
+            return match answer {
+                Answer::Refused(refusal) if refusal.code == Code::Ending => Err(ended().into()),
+                Answer::Refused(refusal) => Err(Refused(refusal).into()),
+                answer => Ok(answer),
+            };
         }
     }
 
-    /// Reads a line, for as long as it takes a server that is alive.
-    fn read_line(&mut self, line: &mut Vec<u8>) -> Result<std::io::Result<usize>> {
+    /// Reads some bytes, for as long as it takes a server that is alive.
+    fn read(&mut self) -> Result<std::io::Result<usize>> {
+        let mut bytes = [0; 64 << 10];
         loop {
-            let read = (&mut self.stream).take(LINE_MAX as u64).read_until(b'\n', line);
+            let read = self.stream.read(&mut bytes);
             let waits = matches!(&read, Err(error) if is_timeout(error));
             if !waits {
-                // The part that came before a pause is in the line already.
-                return Ok(read.map(|_| line.len()));
+                let len = *read.as_ref().unwrap_or(&0);
+                self.incoming.feed(bytes.get(..len).unwrap_or_default());
+                return Ok(read);
             }
             if !self.is_alive() {
                 let path = self.path.display();
@@ -121,12 +161,42 @@ impl Client {
         let asked = || {
             let mut stream = UnixStream::connect(&self.path)?;
             stream.set_read_timeout(Some(PING_WAIT))?;
-            let mut line = serde_json::to_vec(&Request::Ping)?;
-            line.push(b'\n');
-            stream.write_all(&line)?;
+            let ping = paths::target(&Request::Ping)?;
+            stream.write_all(&to_send(ping.method, &ping.path, None))?;
+            // Its first line will do.
             BufReader::new(stream).read_until(b'\n', &mut Vec::new())
         };
         !matches!(asked(), Err(error) if is_timeout(&error))
+    }
+
+    /// Asks the server at `path` to let another process take over, which waits at `at`; also one of an earlier version, whose
+    /// requests are lines of JSON.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn take_over(path: &Path, at: &Path) -> Result<()> {
+        let request = Request::TakeOver { at: at.to_owned() };
+        let mut client = Client::connect(path)?;
+        let refused = match client.ask(&request) {
+            Ok(_) => return Ok(()),
+            Err(refused) => refused,
+        };
+        if !matches!(client.incoming.next(), Err(NotHttp::Lines)) {
+            return Err(refused);
+        }
+        let mut stream = UnixStream::connect(path).context("connecting again")?;
+        stream.set_read_timeout(Some(PATIENCE)).context("setting a time limit")?;
+        let mut line = serde_json::to_vec(&request).context("making the request")?;
+        line.push(b'\n');
+        stream.write_all(&line).context("asking the server of an earlier version")?;
+        let mut line = Vec::new();
+        BufReader::new(stream).read_until(b'\n', &mut line).context("reading its answer")?;
+        let answer: Value = serde_json::from_slice(&line).context("reading its answer")?;
+        match (answer["answer"].as_str(), answer["error"].as_str()) {
+            (Some("done"), _) => Ok(()),
+            (_, Some(error)) => bail!("{error}"),
+            _ => bail!("the server at {} gave no answer", path.display()),
+        }
     }
 
     /// Asks for the state of an array.
@@ -197,7 +267,8 @@ fn not_reached(path: &Path, error: &std::io::Error) -> String {
         ),
         ErrorKind::PermissionDenied => {
             format!(
-                "the control socket {shown} is not yours: {error}; use the server's user or sudo"
+                "the control socket {shown} is not yours: {error}; use the server's user or sudo, or have its users' group let \
+                 in to look (serve --control-group)"
             )
         }
         _ => format!("connecting to the control socket {shown}: {error}"),
@@ -235,4 +306,55 @@ pub fn member_argument(text: &str) -> Result<String> {
     }
     let path = std::path::absolute(text).with_context(|| format!("making {text} absolute"))?;
     Ok(path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    /// A server of an earlier version: it answers each line, and takes down what it was asked.
+    fn old_server(path: &Path, times: usize) -> std::thread::JoinHandle<Vec<String>> {
+        let listener = UnixListener::bind(path).unwrap();
+        std::thread::spawn(move || {
+            let one = |_| {
+                let mut stream = listener.accept().unwrap().0;
+                let mut line = String::new();
+                BufReader::new(stream.try_clone().unwrap()).read_line(&mut line).unwrap();
+                let answer: &[u8] = match line.contains("HTTP") {
+                    true => b"{\"answer\":\"refused\",\"error\":\"not understood\",\"no_such_array\":false}\n",
+                    false => b"{\"answer\":\"done\",\"text\":\"\"}\n",
+                };
+                stream.write_all(answer).unwrap();
+                line
+            };
+            (0..times).map(one).collect()
+        })
+    }
+
+    #[test]
+    fn a_server_of_an_earlier_version_is_told_apart_and_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c.sock");
+        let server = old_server(&path, 3);
+        let error = Client::connect(&path).unwrap().ask(&Request::List).unwrap_err();
+        assert!(error.is::<Unreadable>() && error.to_string().contains("--take-over"), "{error}");
+        Client::take_over(&path, Path::new("/here")).unwrap();
+        let asked = server.join().unwrap();
+        assert!(asked[1].starts_with("POST /v1/server/take-over HTTP/1.1"), "{asked:?}");
+        assert_eq!(asked[2], "{\"verb\":\"take-over\",\"at\":\"/here\"}\n");
+    }
+
+    #[test]
+    fn something_else_at_the_socket_is_no_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let other = std::thread::spawn(move || {
+            listener.accept().unwrap().0.write_all(b"SSH-2.0-x\r\n").unwrap();
+        });
+        let error = Client::connect(&path).unwrap().ask(&Request::List).unwrap_err();
+        other.join().unwrap();
+        assert!(error.to_string().contains("is not the control socket"), "{error}");
+    }
 }

@@ -1,5 +1,6 @@
-//! The exit codes, and the one kind of error that has a code of its own.
+//! The exit codes, and the kinds of error that have codes of their own.
 
+use crate::protocol::{Code, Refusal};
 use std::process::ExitCode;
 
 /// Degraded, or mismatches were found, where that was asked for.
@@ -19,10 +20,26 @@ pub struct Unreadable(pub String);
 #[error("no server is running with the control socket {0}: the one that was there has just ended")]
 pub struct Ended(pub String);
 
+/// A server has refused: exit code [`FAILED`], or [`UNREADABLE`] where it does not have the array.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.error)]
+pub struct Refused(pub Refusal);
+
 /// The exit code of an error.
 pub fn code_of(error: &anyhow::Error) -> ExitCode {
-    match error.is::<Unreadable>() || error.is::<Ended>() {
-        true => ExitCode::from(UNREADABLE),
-        false => ExitCode::from(FAILED),
+    let unreadable = match error.downcast_ref::<Refused>() {
+        Some(Refused(refusal)) => refusal.code == Code::NoSuchArray,
+        None => error.is::<Unreadable>() || error.is::<Ended>(),
+    };
+    ExitCode::from(if unreadable { UNREADABLE } else { FAILED })
+}
+
+/// A word for the kind of error, that programs can rely on: the server's, or one of those here.
+pub fn word_of(error: &anyhow::Error) -> &'static str {
+    match error.downcast_ref::<Refused>() {
+        Some(Refused(refusal)) => refusal.code.word(),
+        None if error.is::<Ended>() => "ending",
+        None if error.is::<Unreadable>() => "unreadable",
+        None => "failed",
     }
 }

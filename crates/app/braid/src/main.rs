@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod api;
 mod array_name;
 mod cli;
 mod client;
@@ -13,6 +14,7 @@ mod demo;
 mod discover;
 mod exit;
 mod hosts;
+mod http;
 mod log;
 mod md_view;
 mod members;
@@ -56,7 +58,9 @@ fn main() -> ExitCode {
             let said = output::said(&error);
             if std::env::args().any(|word| word == "--json") {
                 // Standard error has the same, should nobody read this.
-                let _ = output::json(&serde_json::json!({ "error": said }));
+                let _ = output::json(
+                    &serde_json::json!({ "error": said, "code": exit::word_of(&error) }),
+                );
             }
             output::tell(Priority::Error, format!("braid: {said}"));
             exit::code_of(&error)

@@ -1,13 +1,13 @@
-//! What a command and a running server say to each other over the control socket: one line of JSON
-//! for each request and each answer.
+//! What a command and a running server say to each other over the control socket.
 //!
-//! Owns the shape of both; `detail --json` and the like print the answers as they are. Does not know
-//! sockets. Sizes and positions are in bytes, times in seconds since 1970, speeds in KiB per second.
+//! Owns the shape of requests and answers, from which the document of the API is made; `detail --json` and the like print
+//! the answers as they are. Does not know sockets, nor the paths of HTTP (`api`). Sizes and positions are in bytes, times in seconds since 1970, speeds in KiB per second.
 //!
 //! Invariant: a request is answered by any number of [`Answer::Progress`] and then one other answer.
 
 mod counters;
 mod job;
+mod refusal;
 #[cfg(test)]
 pub mod samples;
 mod scrubbed;
@@ -17,6 +17,7 @@ pub mod volume;
 
 pub use counters::Counters;
 pub use job::Job;
+pub use refusal::{Code, Refusal};
 pub use scrubbed::{Found, FoundPlace, InDoubt, ScrubReport, ScrubState, Scrubbed};
 pub use stat::{Cache, Flow, Io, Latency, MemberIo, Sizes, Stat};
 pub use steps::{Following, LevelStep, LevelSteps, NextStep, Relevelling, Reshaping};
@@ -25,17 +26,18 @@ use crate::wanted::array::Shape;
 use crate::wanted::as_text;
 use braid_array::state::flags::MemberFlags;
 use braid_layout::Level;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use volume::{VolumeAnswer, VolumeRequest};
 
-/// The longest line that either side reads, in bytes.
-pub const LINE_MAX: usize = 4 << 20;
+/// The longest request, in bytes.
+pub const REQUEST_MAX: usize = 4 << 20;
 
 /// What a command asks. `array` is a name or UUID; without it the server must have just one array.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// A question that is answered at once: is anybody there?
@@ -50,20 +52,47 @@ pub enum Request {
         name: String,
         shape: Box<Shape>,
         members: Vec<String>,
+        #[serde(default)]
         flags: Vec<Flags>,
+        #[serde(default)]
         settings: Vec<(String, String)>,
+        #[serde(default)]
         dry_run: bool,
     },
     /// Mark members as faulty; each may be `detached`.
     Fail { array: String, members: Vec<String> },
     /// Let go of members; each may be `failed` or `detached`. `keep`: their superblocks stay as they are.
-    Remove { array: String, members: Vec<String>, keep: bool },
+    Remove {
+        array: String,
+        members: Vec<String>,
+        #[serde(default)]
+        keep: bool,
+    },
     /// Replace members, each by the one at the same place of `with`, and those beyond by any spare.
-    Replace { array: String, members: Vec<String>, with: Vec<String>, force: bool },
+    Replace {
+        array: String,
+        members: Vec<String>,
+        #[serde(default)]
+        with: Vec<String>,
+        #[serde(default)]
+        force: bool,
+    },
     /// Add a device as the write journal.
-    AddJournal { array: String, member: String, force: bool },
+    AddJournal {
+        array: String,
+        member: String,
+        #[serde(default)]
+        force: bool,
+    },
     /// Add members, as they would be given to `serve`.
-    Add { array: String, members: Vec<String>, force: bool, flags: Flags },
+    Add {
+        array: String,
+        members: Vec<String>,
+        #[serde(default)]
+        force: bool,
+        #[serde(default)]
+        flags: Flags,
+    },
     /// Set or clear flags of a member; `None` leaves a flag as it is.
     Member { array: String, member: String, write_mostly: Option<bool>, failfast: Option<bool> },
     /// Take back members that were away; each may be `missing`.
@@ -71,25 +100,46 @@ pub enum Request {
     /// Give an array an internal bitmap, of `chunk` bytes for each bit, or take its bitmap away.
     Bitmap { array: String, internal: bool, chunk: Option<u64> },
     /// Change a size; `size`: `None` is all that there is. `dry_run`: only say what it would be.
-    Resize { array: String, what: SizeOf, size: Option<u64>, dry_run: bool },
+    Resize {
+        array: String,
+        what: SizeOf,
+        size: Option<u64>,
+        #[serde(default)]
+        dry_run: bool,
+    },
     /// Give an array a partial parity log.
     Ppl { array: String },
     /// Take an array's bitmap or partial parity log away.
     Resync { array: String },
     /// Give it another shape. `dry_run`: only say what it would be.
-    Reshape { array: String, shape: NewShape, dry_run: bool },
+    Reshape {
+        array: String,
+        #[serde(default)]
+        shape: NewShape,
+        #[serde(default)]
+        dry_run: bool,
+    },
     /// Give it another level; `shape` is what else was said. `dry_run`: only say what it would be.
     Level {
         array: String,
         #[serde(with = "as_text")]
+        #[schemars(with = "String")]
         level: Level,
+        #[serde(default)]
         shape: NewShape,
+        #[serde(default)]
         dry_run: bool,
     },
     /// Try writes again that wait for space.
     Resume { array: Option<String> },
     /// Start a check, or a repair.
-    Scrub { array: Option<String>, repair: bool, parity_only: bool },
+    Scrub {
+        array: Option<String>,
+        #[serde(default)]
+        repair: bool,
+        #[serde(default)]
+        parity_only: bool,
+    },
     /// Pause the check or repair that is under way, or go on with it.
     PauseScrub { array: Option<String>, paused: bool },
     /// The check or repair that is under way, and the last one that has ended.
@@ -103,7 +153,12 @@ pub enum Request {
     /// Limit the speed of jobs; `None` leaves a limit as it is.
     Speed { array: Option<String>, min_kib: Option<u64>, max_kib: Option<u64> },
     /// Change settings, given as names and values; `once`: not what is kept.
-    Set { array: String, settings: Vec<(String, String)>, once: bool },
+    Set {
+        array: String,
+        settings: Vec<(String, String)>,
+        #[serde(default)]
+        once: bool,
+    },
     /// The settings of one array.
     Get { array: Option<String> },
     /// What one array has done.
@@ -111,9 +166,24 @@ pub enum Request {
     /// Start arrays: of `members`, as they would be given to `serve`; those called by one of `arrays`; with `scan` all that
     /// the server's configuration wants. `run`: without members that are missing; `force`: also where that may bring wrong
     /// blocks back.
-    Start { members: Vec<String>, arrays: Vec<String>, scan: bool, run: bool, force: bool },
+    Start {
+        #[serde(default)]
+        members: Vec<String>,
+        #[serde(default)]
+        arrays: Vec<String>,
+        #[serde(default)]
+        scan: bool,
+        #[serde(default)]
+        run: bool,
+        #[serde(default)]
+        force: bool,
+    },
     /// Stop an array; without a name all of them. `force`: also while clients use them.
-    Stop { array: Option<String>, force: bool },
+    Stop {
+        array: Option<String>,
+        #[serde(default)]
+        force: bool,
+    },
     /// Let another process have everything, which waits at this socket to be told more.
     TakeOver { at: PathBuf },
     /// Something about volumes.
@@ -121,8 +191,8 @@ pub enum Request {
 }
 
 /// Flags that a member is given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
 pub struct Flags {
     /// Level 1: read it only where there is no other.
     pub write_mostly: bool,
@@ -143,7 +213,7 @@ impl From<Flags> for MemberFlags {
 }
 
 /// What a size is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SizeOf {
     /// What is used of each component.
@@ -153,7 +223,7 @@ pub enum SizeOf {
 }
 
 /// A change of sizes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Resized {
     /// The array.
     pub array: String,
@@ -174,7 +244,7 @@ pub struct Resized {
 }
 
 /// The shape that an array is to have; what is not given stays as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewShape {
     /// Slots.
@@ -186,7 +256,7 @@ pub struct NewShape {
 }
 
 /// What the server answers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Answer {
     /// It was done; what, in a sentence.
@@ -227,14 +297,12 @@ pub enum Answer {
     Progress { job: Job },
     /// No job is running any more.
     Idle { last: Option<LastJob>, detail: Box<Detail> },
-    /// The server ends, and has not looked at the request.
-    Ending,
     /// It was refused.
-    Refused { error: String, no_such_array: bool },
+    Refused(Refusal),
 }
 
 /// The outcome of a command for one member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemberDone {
     /// Its name.
     pub member: String,
@@ -243,7 +311,7 @@ pub struct MemberDone {
 }
 
 /// An array in a list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Listed {
     /// The name that it is exported under.
     pub name: String,
@@ -256,7 +324,7 @@ pub struct Listed {
 }
 
 /// A setting of an array.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Setting {
     /// Its name.
     pub name: String,
@@ -271,7 +339,7 @@ pub struct Setting {
 }
 
 /// The job that ended last.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LastJob {
     /// resync, recover, check or repair.
     pub kind: String,
@@ -284,7 +352,7 @@ pub struct LastJob {
 }
 
 /// The state of an array.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Detail {
     /// The name that it is exported under.
     pub name: String,
@@ -383,7 +451,7 @@ pub struct Detail {
 }
 
 /// A client of an array.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClientDetail {
     /// Address and port, or the process at the other end of a unix socket.
     pub address: String,
@@ -402,7 +470,7 @@ pub struct ClientDetail {
 }
 
 /// A job that could not go on, and is tried again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StuckJob {
     /// `recover`, `resync` or `reshape`.
     pub kind: String,
@@ -413,7 +481,7 @@ pub struct StuckJob {
 }
 
 /// The heartbeat of an array, by which other hosts see that it is in use.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Heartbeat {
     /// Milliseconds between two beats.
     pub interval_ms: u32,
@@ -424,7 +492,7 @@ pub struct Heartbeat {
 }
 
 /// A write-intent bitmap.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Bitmap {
     /// Where it begins, in sectors from the superblock.
     pub offset: i32,
@@ -441,7 +509,7 @@ pub struct Bitmap {
 }
 
 /// A change of shape that was begun.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reshape {
     /// Array byte that it has reached.
     pub position: u64,
@@ -462,7 +530,7 @@ pub struct Reshape {
 }
 
 /// One member.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Member {
     /// Its number while the array runs.
     pub number: u32,

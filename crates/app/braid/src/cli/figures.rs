@@ -1,7 +1,7 @@
 //! The verbs that show figures of running arrays, and where metrics are served.
 
 use super::common::{Control, EXIT_CODES};
-use crate::daemon::metrics::Place;
+use crate::http::server::Place;
 use clap::Args;
 use std::time::Duration;
 

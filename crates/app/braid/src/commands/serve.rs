@@ -98,7 +98,7 @@ pub(super) fn run_with(options: Serve, mut arguments: Vec<String>) -> Result<Exi
         (options, configuration) = configured(options)?;
         taking = Some(begun);
     } else {
-        socket = Some(ControlSocket::bind(&place)?);
+        socket = Some(ControlSocket::bind(&place, options.control_group)?);
     }
     if let Some(read) = &configuration {
         service::protect(read.lock_memory);
@@ -275,7 +275,7 @@ fn serve(
             read_only::announce(array, &doors)?;
         }
         if let Some(metrics) = &metrics {
-            output::line(format!("metrics: {}", metrics.place()))?;
+            output::line(format!("metrics: {metrics}"))?;
         }
         output::line(format!("{}{}", detach::LISTENS, socket.path().display()))?;
         looking::start(&running)?;

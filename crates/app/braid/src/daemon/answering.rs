@@ -3,7 +3,6 @@
 //! Invariant: each is answered once, and whoever has the answer to the one that ended the last array finds no server any more.
 
 use super::End;
-use super::control_socket::Handler;
 use super::creating::Wanted;
 use super::details::{self, Outside};
 use super::jobs::job_of;
@@ -12,7 +11,8 @@ use super::orders::{NoSuchArray, order, status, stopped};
 use super::running::Running;
 use super::scrubs::Known;
 use super::{flags, levels, resizing, salvaged, stacking};
-use crate::protocol::{Answer, Detail, Listed, Request};
+use crate::api::serving::Handler;
+use crate::protocol::{Answer, Code, Detail, Listed, Refusal, Request};
 use anyhow::{Result, bail};
 use braid_array::array::Array;
 use braid_array::control::Control;
@@ -49,7 +49,7 @@ impl Running {
         let stops = about_volumes || matches!(request, Request::Stop { .. });
         let asked = about_volumes.then(|| self.volumes.ask());
         let done = match &asked {
-            Some(None) => Ok(Answer::Ending),
+            Some(None) => Ok(Answer::Refused(Refusal::new(Code::Ending, "this server is ending"))),
             _ => self.carry_out(request, answer),
         };
         // Before the answer: whoever has it and asks again finds no server, and not one that is about to end.
@@ -59,8 +59,11 @@ impl Running {
                 answer(last);
             }
             Err(error) => {
-                let no_such_array = error.downcast_ref::<NoSuchArray>().is_some();
-                answer(Answer::Refused { error: crate::output::said(&error), no_such_array });
+                let code = match error.is::<NoSuchArray>() {
+                    true => Code::NoSuchArray,
+                    false => Code::Refused,
+                };
+                answer(Answer::Refused(Refusal::new(code, crate::output::said(&error))));
             }
         }
         drop(asked);

@@ -1,30 +1,31 @@
-//! The control socket: a file that only its owner may use, one thread for each connection.
+//! The control socket: a file that its owner may use, and a group may be let in to look; one thread for each connection.
 //!
-//! Owns the socket file and the lines on its connections. What a request means is for the handler
-//! that it is given. Invariant: the file is removed only when it is ours or nobody listens on it; a
-//! client that sends garbage, nothing, or too much gets an error and harms nobody else.
+//! Owns the socket file and its connections, which speak the control API. A request is for the handler that it is given.
+//! Invariant: the file is removed only when it is ours or nobody listens on it.
 
-use crate::protocol::{Answer, LINE_MAX, Request};
+use crate::api::role::Role;
+use crate::api::serving::{self, Handler};
+use crate::http::server::Connections;
+use crate::http::stream::Stream;
+use crate::http::{Ended, Limits, converse};
+use crate::protocol::{Code, REQUEST_MAX, Refusal};
 use anyhow::{Context, Result};
 use braid_export::socket_file::{Rights, SocketFile, SocketFileError};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Connections at a time; further ones are answered with an error.
 const CONNECTIONS_MAX: usize = 64;
 /// A client that says nothing for so long is disconnected.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+const LIMITS: Limits = Limits { patience: Duration::from_secs(60), body_max: REQUEST_MAX };
 /// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Carries out a request: gives answers to the function, which says false when the client is gone.
-pub type Handler = dyn Fn(Request, &mut dyn FnMut(Answer) -> bool) + Send + Sync;
 
 /// A socket that listens; dropping it closes its [`Door`].
 pub struct ControlSocket(Door);
@@ -49,11 +50,11 @@ pub fn default_path() -> PathBuf {
 }
 
 impl ControlSocket {
-    /// Binds `path`; a file that a dead server left behind is replaced.
+    /// Binds `path`; a file that a dead server left behind is replaced. The users of `group` may look.
     ///
     /// # Errors
     /// When a running server listens there, or something else is in the way.
-    pub fn bind(path: &Path) -> Result<ControlSocket> {
+    pub fn bind(path: &Path, group: Option<u32>) -> Result<ControlSocket> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             // Others may pass to sockets that let them in: a hypervisor's user to a disk. None may list them.
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o711).create(folder);
@@ -61,7 +62,11 @@ impl ControlSocket {
                 format!("making the folder {} of the control socket", folder.display())
             })?;
         }
-        let (listener, file) = SocketFile::bind(path, Rights::OWNER).map_err(of_control)?;
+        let rights = match group {
+            Some(_) => Rights { mode: 0o660, group },
+            None => Rights::OWNER,
+        };
+        let (listener, file) = SocketFile::bind(path, rights).map_err(of_control)?;
         let closed = AtomicBool::new(false);
         Ok(ControlSocket(Door(Arc::new(Listening { file, listener, closed }))))
     }
@@ -93,7 +98,7 @@ impl ControlSocket {
     /// When the system refuses a descriptor or a thread.
     pub fn serve(&self, handler: Arc<Handler>) -> Result<()> {
         let door = Arc::clone(&self.0.0);
-        let connections = Arc::new(AtomicUsize::new(0));
+        let connections = Connections::new(CONNECTIONS_MAX);
         let work = move || {
             while !door.closed.load(Ordering::Acquire) {
                 match door.listener.accept() {
@@ -163,85 +168,56 @@ fn of_control(error: SocketFileError) -> anyhow::Error {
     }
 }
 
-/// Counts a connection for as long as it lasts.
-struct Counted(Arc<AtomicUsize>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-fn start(mut stream: UnixStream, handler: &Arc<Handler>, connections: &Arc<AtomicUsize>) {
-    let before = connections.fetch_add(1, Ordering::AcqRel);
-    let counted = Counted(Arc::clone(connections));
-    if before >= CONNECTIONS_MAX {
-        answer(&mut stream, &refused("too many control connections; try again later"));
+fn start(mut stream: UnixStream, handler: &Arc<Handler>, connections: &Connections) {
+    let Some(counted) = connections.enter() else {
+        // A client that has gone meanwhile has no use for it.
+        let _ = stream.patience(LIMITS.patience).and_then(|()| stream.write_all(&too_many()));
         return;
-    }
-    let handler = Arc::clone(handler);
-    let work = move || {
-        converse(stream, &*handler);
-        drop(counted);
     };
-    if let Err(error) = std::thread::Builder::new().name("control-client".to_string()).spawn(work) {
-        tracing::warn!(%error, "starting a thread for a control connection failed");
+    let handler = Arc::clone(handler);
+    counted.on_a_thread("control", move || talk(&mut stream, &*handler));
+}
+
+fn talk(stream: &mut UnixStream, handler: &Handler) {
+    // Without knowing the user nobody may change anything.
+    let Ok(peer) = rustix::net::sockopt::socket_peercred(&*stream) else { return };
+    let role = Role::of(peer.uid);
+    let ended = converse(
+        stream,
+        LIMITS,
+        &mut |asked, reply| serving::answer(asked, role, handler, reply),
+        &serving::wrong,
+    );
+    if ended == Ended::SpokeLines {
+        // The client may be gone.
+        let _ = stream.write_all(TO_OLD_CLIENTS);
     }
 }
 
-fn converse(stream: UnixStream, handler: &Handler) {
-    let timeouts = stream
-        .set_read_timeout(Some(SILENCE_MAX))
-        .and_then(|()| stream.set_write_timeout(Some(SILENCE_MAX)));
-    let (Ok(()), Ok(mut out)) = (timeouts, stream.try_clone()) else { return };
-    let mut input = BufReader::new(stream);
-    loop {
-        let mut line = Vec::new();
-        match (&mut input).take(LINE_MAX as u64).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return,
-            Ok(_) if line.last() != Some(&b'\n') => {
-                answer(&mut out, &refused("a request must be one line of JSON"));
-                return;
-            }
-            Ok(_) => {}
-        }
-        match serde_json::from_slice::<Request>(&line) {
-            Ok(request) => {
-                tracing::debug!(?request, "control request");
-                let mut there = true;
-                handler(request, &mut |reply| {
-                    there = there && answer(&mut out, &reply);
-                    there
-                });
-                if !there {
-                    return;
-                }
-            }
-            Err(error) => {
-                let text = format!("not understood: {error}; use the braid of the same version");
-                if !answer(&mut out, &refused(&text)) {
-                    return;
-                }
-            }
-        }
-    }
-}
+/// Commands of earlier versions send a line of JSON, and read this.
+const TO_OLD_CLIENTS: &[u8] = b"{\"answer\":\"refused\",\"no_such_array\":false,\"error\":\"this server is newer: its control \
+    API is HTTP (docs/control-api.md); use the braid of the server's version\"}\n";
 
-fn refused(error: &str) -> Answer {
-    Answer::Refused { error: error.to_string(), no_such_array: false }
-}
-
-/// False when the client is gone.
-fn answer(out: &mut UnixStream, answer: &Answer) -> bool {
-    let Ok(mut line) = serde_json::to_vec(answer) else { return false };
-    line.push(b'\n');
-    out.write_all(&line).is_ok()
+/// An answer before anything was asked.
+fn too_many() -> Vec<u8> {
+    let refusal = Refusal::new(Code::Busy, "too many control connections; try again later");
+    let body =
+        serde_json::json!({ "answer": "refused", "error": refusal.error, "code": refusal.code });
+    let body = body.to_string();
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use crate::protocol::Answer;
+    use std::io::Read;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     fn echo() -> Arc<Handler> {
         Arc::new(|request, answer| {
@@ -249,40 +225,61 @@ mod tests {
         })
     }
 
-    fn say(path: &Path, bytes: &[u8]) -> Vec<String> {
+    fn say(path: &Path, bytes: &[u8]) -> String {
         let mut stream = UnixStream::connect(path).unwrap();
         stream.write_all(bytes).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
-        BufReader::new(stream).lines().map(Result::unwrap).collect()
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        said
     }
 
     #[test]
     fn garbage_is_answered_and_the_next_request_still_works() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("c.sock");
-        let socket = ControlSocket::bind(&path).unwrap();
+        let socket = ControlSocket::bind(&path, None).unwrap();
         socket.serve(echo()).unwrap();
-        let answers = say(&path, b"\xff\xfe{{{\n{\"verb\":\"list\"}\nno end");
-        assert_eq!(answers.len(), 3, "{answers:?}");
-        assert!(answers[0].contains("refused") && answers[0].contains("not understood"));
-        assert!(answers[1].contains("done") && answers[1].contains("List"));
-        assert!(answers[2].contains("one line of JSON"));
-        assert_eq!(say(&path, b""), Vec::<String>::new());
-        assert_eq!(say(&path, b"{\"verb\":\"list\"}\n").len(), 1);
+        let said = say(&path, b"\xff\xfe{{{\r\n\r\n");
+        assert!(said.starts_with("HTTP/1.1 400 ") && said.contains("bad-request"), "{said}");
+        let said = say(&path, b"GET /v1/colours HTTP/1.1\r\n\r\nGET /v1/arrays HTTP/1.1\r\n\r\n");
+        assert!(said.starts_with("HTTP/1.1 404 ") && said.contains("HTTP/1.1 200 "), "{said}");
+        assert!(said.contains("not-found") && said.contains("List"), "{said}");
+        assert_eq!(say(&path, b""), "");
+    }
+
+    #[test]
+    fn a_command_of_an_earlier_version_is_told_so_in_its_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c.sock");
+        let socket = ControlSocket::bind(&path, None).unwrap();
+        socket.serve(echo()).unwrap();
+        let said = say(&path, b"{\"verb\":\"list\"}\n");
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!((&said["answer"], &said["no_such_array"]), (&"refused".into(), &false.into()));
+        assert!(said["error"].as_str().unwrap().contains("this server is newer"), "{said}");
+    }
+
+    #[test]
+    fn too_many_connections_are_refused_as_an_answer() {
+        let text = String::from_utf8(too_many()).unwrap();
+        let body = text.split_once("\r\n\r\n").unwrap().1;
+        let answer: Answer = serde_json::from_str(body).unwrap();
+        assert!(matches!(answer, Answer::Refused(Refusal { code: Code::Busy, .. })));
     }
 
     #[test]
     fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sub/c.sock");
-        let socket = ControlSocket::bind(&path).unwrap();
-        let error = ControlSocket::bind(&path).err().unwrap().to_string();
+        let socket = ControlSocket::bind(&path, None).unwrap();
+        let error = ControlSocket::bind(&path, None).err().unwrap().to_string();
         assert!(error.contains("running already"), "{error}");
         drop(socket);
         assert!(!path.exists());
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let socket = ControlSocket::bind(&path).unwrap();
+        let socket = ControlSocket::bind(&path, None).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         drop(socket);
     }
@@ -292,7 +289,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("precious");
         std::fs::write(&path, "data").unwrap();
-        assert!(ControlSocket::bind(&path).is_err());
+        assert!(ControlSocket::bind(&path, None).is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"data");
+    }
+
+    #[test]
+    fn a_group_is_let_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c.sock");
+        let own = rustix::process::getegid().as_raw();
+        let _socket = ControlSocket::bind(&path, Some(own)).unwrap();
+        let found = std::fs::metadata(&path).unwrap();
+        assert_eq!((found.permissions().mode() & 0o777, found.gid()), (0o660, own));
     }
 }

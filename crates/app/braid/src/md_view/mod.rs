@@ -20,7 +20,7 @@ mod known;
 mod mdstat;
 mod member;
 
-use crate::protocol::{Answer, Detail, Request};
+use crate::protocol::{Answer, Code, Detail, Refusal, Request};
 use braid_filesystem::Errno;
 use braid_view::{Listed, Rights, Texts};
 use entry::{folder, text};
@@ -208,8 +208,8 @@ impl Texts for MdView {
             return Err(Errno::Invalid);
         };
         match self.ask(request)? {
-            Answer::Refused { no_such_array: true, .. } => Err(Errno::NotFound),
-            Answer::Refused { error, .. } | Answer::Members { error: Some(error), .. } => {
+            Answer::Refused(Refusal { code: Code::NoSuchArray, .. }) => Err(Errno::NotFound),
+            Answer::Refused(Refusal { error, .. }) | Answer::Members { error: Some(error), .. } => {
                 tracing::warn!("writing {value:?} to {path}: {error}");
                 Err(Errno::Busy)
             }

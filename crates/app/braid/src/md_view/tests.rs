@@ -2,7 +2,7 @@
 
 use super::samples::{array, bitmap, job, member, scrub};
 use super::*;
-use crate::protocol::SizeOf;
+use crate::protocol::{Code, Refusal, SizeOf};
 use crate::protocol::{Flags, Listed as ListedArray, NewShape, Setting};
 use braid_view::Node;
 use std::collections::BTreeMap;
@@ -45,15 +45,13 @@ fn view(detail: Detail) -> (MdView, Asked) {
             },
             Request::Detail { .. } => Answer::Detail { detail: Box::new(detail.clone()) },
             Request::Get { .. } => Answer::Settings { array: name, settings: settings.clone() },
-            Request::Stat { .. } => Answer::Ending,
+            Request::Stat { .. } => Answer::Refused(Refusal::new(Code::Ending, "it ends")),
             order => {
                 let refused =
                     matches!(&order, Request::Fail { members, .. } if members == &["/dev/sda"]);
                 orders.lock().unwrap().push(order);
                 match refused {
-                    true => {
-                        Answer::Refused { error: "it is the last".into(), no_such_array: false }
-                    }
+                    true => Answer::Refused(Refusal::new(Code::Refused, "it is the last")),
                     false => Answer::Done { text: String::new() },
                 }
             }

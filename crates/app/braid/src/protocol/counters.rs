@@ -1,9 +1,10 @@
 //! What was counted.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What clients have asked for and how it was done, since the start.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counters {
     /// Requests read.
     pub reads: u64,

@@ -1,9 +1,10 @@
 //! A job: of an array, or of a volume.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A job that is running.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Job {
     /// resync, recover, check or repair; of a volume: balance, remove, flush, migrate, defrag, check or repair.
     pub kind: String,

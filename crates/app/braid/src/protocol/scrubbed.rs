@@ -1,10 +1,11 @@
 //! What a check or repair found, as it is sent.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A check or repair from its beginning on, over all its interruptions, as it is kept and sent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScrubReport {
     /// What became of it.
     pub state: ScrubState,
@@ -48,7 +49,7 @@ impl ScrubReport {
 }
 
 /// The end of a check or repair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScrubState {
     /// It is under way.
@@ -66,7 +67,7 @@ pub enum ScrubState {
 }
 
 /// The check or repair of an array that ended last.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Scrubbed {
     /// check or repair.
     pub kind: String,
@@ -81,7 +82,7 @@ pub struct Scrubbed {
 }
 
 /// Places that may hold something wrong since their array was started by force: the write hole.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InDoubt {
     /// The first places; all of the array where nothing says which.
     pub places: Vec<FoundPlace>,
@@ -90,7 +91,7 @@ pub struct InDoubt {
 }
 
 /// One place.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FoundPlace {
     /// Array byte.
     pub offset: u64,
@@ -109,7 +110,7 @@ pub struct FoundPlace {
 }
 
 /// What was found at a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Found {
     /// The member holds something else than all others agree on.

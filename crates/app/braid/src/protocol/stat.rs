@@ -6,10 +6,11 @@
 
 use super::counters::Counters;
 use super::job::Job;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What an array has done since it was started, or between two moments.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stat {
     /// The name that it is exported under.
     pub name: String,
@@ -42,7 +43,7 @@ pub struct Stat {
 }
 
 /// A stripe cache, all shards together.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Cache {
     /// Lines that it may hold now.
     pub capacity: u64,
@@ -59,7 +60,7 @@ pub struct Cache {
 }
 
 /// What went to one member.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemberIo {
     /// Its number while the array runs.
     pub number: u32,
@@ -82,7 +83,7 @@ pub struct MemberIo {
 }
 
 /// Requests of all directions.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Io {
     /// Reads.
     pub read: Flow,
@@ -104,7 +105,7 @@ pub struct Io {
 pub type Sizes = Vec<(Option<u64>, u64)>;
 
 /// Requests of one direction.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Flow {
     /// Requests that arrived, merged ones counted once.
     pub requests: u64,
@@ -121,7 +122,7 @@ pub struct Flow {
 }
 
 /// How long requests took.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     /// Requests that have completed.
     pub requests: u64,

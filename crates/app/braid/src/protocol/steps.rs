@@ -1,9 +1,10 @@
 //! Other levels and shapes of an array: single steps, several by one command, and those that are left.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A reshape. Sizes in bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reshaping {
     /// The array.
     pub array: String,
@@ -42,7 +43,7 @@ pub struct Reshaping {
 }
 
 /// A change of the level. Sizes in bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Relevelling {
     /// The array.
     pub array: String,
@@ -81,7 +82,7 @@ pub struct Relevelling {
 }
 
 /// One step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum LevelStep {
     /// Another level, without anything being moved.
@@ -91,7 +92,7 @@ pub enum LevelStep {
 }
 
 /// The steps of a command. Sizes in bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LevelSteps {
     /// The array.
     pub array: String,
@@ -114,7 +115,7 @@ pub struct LevelSteps {
 }
 
 /// The change that an array makes after the one under way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Following {
     /// In order.
     pub steps: Vec<NextStep>,
@@ -125,7 +126,7 @@ pub struct Following {
 }
 
 /// A step, by what the array is after it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NextStep {
     /// Data is moved.
     pub moves: bool,

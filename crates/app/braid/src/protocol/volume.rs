@@ -6,27 +6,44 @@
 use super::job::Job;
 use crate::wanted::volume::NewVolume;
 use crate::wanted::weight::BrickWeight;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a command asks of volumes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum VolumeRequest {
     /// Make a volume of `bricks`, as they would be given to `create`. `dry_run`: only say what it would be.
-    Create { name: String, bricks: Vec<String>, new: NewVolume, dry_run: bool },
+    Create {
+        name: String,
+        bricks: Vec<String>,
+        #[serde(default)]
+        new: NewVolume,
+        #[serde(default)]
+        dry_run: bool,
+    },
     /// Mount a volume at `dir`, an absolute path; `create`: make it first. Without bricks they are found.
     Mount {
         name: String,
         dir: String,
+        #[serde(default)]
         bricks: Vec<String>,
+        #[serde(default)]
         degraded: bool,
+        #[serde(default)]
         take_back: bool,
+        #[serde(default)]
         read_only: bool,
+        #[serde(default)]
         allow_other: bool,
         create: Option<NewVolume>,
     },
     /// Unmount a volume.
-    Unmount { volume: String, lazy: bool },
+    Unmount {
+        volume: String,
+        #[serde(default)]
+        lazy: bool,
+    },
     /// Which volumes are mounted here.
     List,
     /// The state of one volume.
@@ -36,7 +53,9 @@ pub enum VolumeRequest {
         volume: String,
         bricks: Vec<String>,
         weight: Option<BrickWeight>,
+        #[serde(default)]
         proxy: bool,
+        #[serde(default)]
         force: bool,
     },
     /// Start a job.
@@ -52,13 +71,24 @@ pub enum VolumeRequest {
     /// What the last check found.
     LastCheck { volume: String },
     /// Do something about the job under way; `check`: about the check, also where another job is under way.
-    Job { volume: Option<String>, deed: JobDeed, check: bool },
+    Job {
+        volume: Option<String>,
+        deed: JobDeed,
+        #[serde(default)]
+        check: bool,
+    },
     /// Offer a file at an NBD address; `None`: no longer.
-    Export { volume: String, file: FileName, nbd: Option<String>, read_only: bool },
+    Export {
+        volume: String,
+        file: FileName,
+        nbd: Option<String>,
+        #[serde(default)]
+        read_only: bool,
+    },
 }
 
 /// A file as it was typed, and as an absolute path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileName {
     /// As typed.
@@ -68,7 +98,7 @@ pub struct FileName {
 }
 
 /// A job that can be started.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum VolumeJob {
     /// Stripes go where they belong.
@@ -86,7 +116,7 @@ pub enum VolumeJob {
 }
 
 /// What is done about a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobDeed {
     /// It moves nothing until it is resumed.
@@ -102,7 +132,7 @@ pub enum JobDeed {
 }
 
 /// What the server answers about volumes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum VolumeAnswer {
     /// A volume was made, or would be.
@@ -116,7 +146,7 @@ pub enum VolumeAnswer {
 }
 
 /// A volume that was made, or would be.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CreatedVolume {
     /// Its name.
     pub name: String,
@@ -133,7 +163,7 @@ pub struct CreatedVolume {
 }
 
 /// A brick of a new volume.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CreatedBrick {
     /// Its number.
     pub id: u16,
@@ -148,7 +178,7 @@ pub struct CreatedBrick {
 }
 
 /// A volume in a list.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ListedVolume {
     /// Its name.
     pub name: String,
@@ -167,7 +197,7 @@ pub struct ListedVolume {
 }
 
 /// The state of a volume.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeDetail {
     /// Its name.
     pub name: String,
@@ -215,7 +245,7 @@ pub struct VolumeDetail {
 }
 
 /// A brick of a volume.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BrickDetail {
     /// Its number.
     pub id: u16,
@@ -254,7 +284,7 @@ pub struct BrickDetail {
 }
 
 /// A job of a volume.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeJobDetail {
     /// How far it is.
     #[serde(flatten)]
@@ -268,7 +298,7 @@ pub struct VolumeJobDetail {
 }
 
 /// A file that is offered as a block device.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExportDetail {
     /// The file, from the root of the volume.
     pub file: String,
@@ -277,7 +307,7 @@ pub struct ExportDetail {
 }
 
 /// What a check found.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckDetail {
     /// The volume.
     pub name: String,
@@ -302,7 +332,7 @@ pub struct CheckDetail {
 }
 
 /// A file of which parts are lost.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LostDetail {
     /// From the root of the volume.
     pub file: String,

@@ -4,7 +4,6 @@ use super::Given;
 use super::channel::{Channel, Message, VERSION};
 use crate::cli::{Cli, Command, Serve};
 use crate::client::Client;
-use crate::protocol::Request;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -32,7 +31,7 @@ impl Taking {
     /// No server there, or one that refuses.
     pub fn begin(control: &Path) -> Result<Taking> {
         let place = PlaceToMeet::make(control)?;
-        Client::connect(control)?.ask(&Request::TakeOver { at: place.path.clone() })?;
+        Client::take_over(control, &place.path)?;
         let mut channel = Channel::new(place.meet()?);
         match channel.hear(CONNECT_WAIT)? {
             Message::Hello { version: VERSION, arguments, members } => {

@@ -6,21 +6,24 @@ use crate::wanted::size::kib_or_size;
 use braid_format::superblock::Version;
 use braid_layout::Level;
 use clap::{Args, ValueEnum};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The shape of a new array.
-#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Shape {
     /// linear, 0, 1, 4, 5, 6 or 10.
     #[arg(short, long)]
-    #[serde(with = "as_text::optional")]
+    #[serde(default, with = "as_text::optional")]
+    #[schemars(with = "Option<String>")]
     pub level: Option<Level>,
     /// Number of slots: the first so many members.
     #[arg(short = 'n', long, value_name = "N")]
     pub raid_devices: Option<usize>,
     /// Number of spares: the members after those.
     #[arg(short = 'x', long, value_name = "N", default_value_t = 0)]
+    #[serde(default)]
     pub spare_devices: usize,
     /// Chunk; a bare number is in KiB [default: 512K].
     #[arg(short, long, value_name = "SIZE", value_parser = kib_or_size)]
@@ -30,11 +33,13 @@ pub struct Shape {
     pub layout: Option<String>,
     /// Version of the superblocks: 0.90, 1.0, 1.1 or 1.2.
     #[arg(short = 'e', long, value_name = "VERSION", default_value = "1.2")]
-    #[serde(with = "as_text")]
+    #[serde(default = "newest", with = "as_text")]
+    #[schemars(with = "String")]
     pub metadata: Version,
     /// The name to record, when it is not the name of the array here.
     #[arg(short = 'N', long = "name", value_name = "NAME")]
-    #[serde(with = "as_text::optional")]
+    #[serde(default, with = "as_text::optional")]
+    #[schemars(with = "Option<String>")]
     pub recorded_name: Option<ArrayName>,
     /// The host to record before the name [default: this machine's name; "any" for none].
     #[arg(long, value_name = "HOST")]
@@ -47,6 +52,7 @@ pub struct Shape {
     pub data_offset: Option<u64>,
     /// Skip the first resync: the members hold matching data, or it does not matter yet.
     #[arg(long)]
+    #[serde(default)]
     pub assume_clean: bool,
     /// A write-intent bitmap, so that an unclean stop or a member's absence costs only what was being
     /// written [default: internal where a level with redundancy uses more than 100G of each member].
@@ -65,11 +71,16 @@ pub struct Shape {
     pub write_journal: Option<String>,
     /// Overwrite what is on the members.
     #[arg(short, long)]
+    #[serde(default)]
     pub force: bool,
 }
 
+fn newest() -> Version {
+    Version::V1_2
+}
+
 /// Where a bitmap is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]
 pub enum BitmapPlace {
     /// On the members.
     Internal,
@@ -78,7 +89,7 @@ pub enum BitmapPlace {
 }
 
 /// What keeps redundancy right after an unclean stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]
 pub enum ConsistencyPolicy {
     /// Everything is resynced.
     Resync,

@@ -3,11 +3,12 @@
 use crate::wanted::size::kib_or_size;
 use crate::wanted::weight::BrickWeight;
 use clap::Args;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a new volume is like.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
 pub struct NewVolume {
     /// Bytes of a stripe, what goes to one brick before the next one's turn: a power of two, 16K to 16M; a bare
     /// number is in KiB [default: 128K].

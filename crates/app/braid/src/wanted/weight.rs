@@ -3,6 +3,7 @@
 //! On disk a weight is in blocks, so that bricks share in proportion to their sizes by themselves.
 
 use braid_volume::assemble::weight_of;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +12,7 @@ use std::str::FromStr;
 const MAX: u64 = 1000;
 
 /// A weight that was typed, in thousandths: 0.001 to 1000.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct BrickWeight(u64);
 

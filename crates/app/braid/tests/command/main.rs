@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+mod api;
 mod bitmap;
 mod checks;
 mod create;

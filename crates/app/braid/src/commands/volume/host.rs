@@ -37,7 +37,7 @@ pub fn foreground(options: &Mount, request: VolumeRequest) -> Result<ExitCode> {
 fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Result<ExitCode> {
     let (send_end, ends) = mpsc::channel();
     signals::listen(send_end.clone())?;
-    let socket = ControlSocket::bind(path)?;
+    let socket = ControlSocket::bind(path, None)?;
     let count = std::thread::available_parallelism().map_or(1, usize::from).min(1024);
     let shards = on_shard::start_shards(count)?;
     let (memory, kept) = (Memory::default(), Kept::new(state));

@@ -1,7 +1,6 @@
 //! Metrics for monitoring: the figures of all arrays and volumes in the text format of OpenMetrics, over HTTP.
 //!
-//! `text` makes the text, of volumes `volumes`, of clients `clients`, all by `encoding`; `http` the little HTTP that a scraper needs. Invariant: a client that sends garbage,
-//! nothing, or too much is answered or dropped, and harms nobody else.
+//! `text` makes the text, of volumes `volumes`, of clients `clients`, all by `encoding`; `http` answers scrapers.
 
 mod clients;
 mod encoding;
@@ -9,9 +8,10 @@ mod http;
 mod text;
 mod volumes;
 
-pub use http::{MetricsServer, Place};
+pub use http::MetricsServer;
 
 use super::running::Running;
+use crate::http::server::Place;
 use anyhow::Result;
 use std::sync::Arc;
 
