@@ -68,12 +68,16 @@ pub struct NbdLimits {
     ])]
     tls: TlsChoice,
     /// The folder of TLS certificates, with the names that qemu-nbd and nbdkit know: server-cert.pem, server-key.pem, and
-    /// where clients are verified ca-cert.pem and perhaps ca-crl.pem. They are read once, at the start.
+    /// where clients are verified ca-cert.pem and perhaps ca-crl.pem. They are read once, at the start. Pre-shared keys
+    /// (--tls-psk elsewhere) are not there: rustls has none.
     #[arg(long, value_name = "DIR")]
     tls_certificates: Option<PathBuf>,
     /// Let only clients in that have a certificate of an authority in ca-cert.pem.
     #[arg(long, requires = "tls_certificates")]
     tls_verify_peer: bool,
+    // Other servers have it, so that it is typed; the answer is to be better than that there is no such word.
+    #[arg(long = "tls-psk", value_name = "FILE", value_parser = no_keys, hide = true)]
+    _tls_psk: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -110,6 +114,12 @@ impl NbdLimits {
             ..Limits::default()
         })
     }
+}
+
+fn no_keys(_file: &str) -> Result<PathBuf, String> {
+    let why = "rustls, whose TLS this is, knows no pre-shared keys; use certificates: --tls-certificates DIR, and \
+               --tls-verify-peer to let only those in that have one";
+    Err(why.to_string())
 }
 
 fn memory(text: &str) -> Result<u64, String> {

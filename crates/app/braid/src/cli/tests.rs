@@ -74,6 +74,13 @@ fn the_shape_of_serve_is_for_create_only() {
 }
 
 #[test]
+fn pre_shared_keys_are_refused_with_the_reason_and_what_to_use_instead() {
+    let error = parsed("braid serve a --nbd unix:/s --tls require --tls-psk keys.psk").unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("rustls") && said.contains("--tls-certificates"), "{said}");
+}
+
+#[test]
 fn impossible_words_are_refused_by_the_parser() {
     for words in [
         "braid",
