@@ -503,7 +503,7 @@ pub enum Whether {
     long_about = "Change a running array, as mdadm --grow does: one thing at a time.\n\n\
     --raid-devices, --chunk and --layout, together or by themselves, give an array of level 4, 5 or 6 another shape: all data is moved to a place a little before the old \
     one, or behind it, window by window, while the array is used. It goes on after a crash, and in the hands of Linux md. More \
-    members get the slots of spares, and clients see the larger array when it is done and they connect again. With fewer, users have to see less of \
+    members get the slots of spares, and clients see the larger array when it is done (those of NBD when they connect again). With fewer, users have to see less of \
     it first (--array-size), and those that lose their slots are spares when it is done. Fewer members, and the others \
     where there is no room before the data, need some room behind it (--size).\n\n\
     --level changes the level without moving anything, as far as that can be: 0 to 4, 5, 6 or 10 and back, 4, 5 and 6 to each other, \
@@ -513,7 +513,7 @@ pub enum Whether {
     goes before the way back.\n\n\
     --size uses more of each member, when they have been replaced by larger ones or their devices have become \
     larger: at levels 1, 4, 5, 6 and 10 without far copies. The array is larger at once; what is new is resynced, and \
-    clients see it when they connect again. Less is refused unless users see less of the array already.\n\n\
+    clients see it, those of NBD when they connect again. Less is refused unless users see less of the array already.\n\n\
     --array-size shows users less of the array, until it is stopped: what is done first when components are to become \
     smaller. Nobody may have it open then.\n\n\
     --bitmap gives it a write-intent bitmap, or takes it away, and --consistency-policy also a partial parity log. With a bitmap an unclean stop, or a member's absence, costs only what was being written. It is put where the \

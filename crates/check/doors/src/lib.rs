@@ -30,7 +30,8 @@ macro_rules! conformance {
                 a_discard_harms_no_neighbour, zeroes_read_back_as_zeroes;
             bounds: the_target_is_described_as_it_is, blocks_of_4096_are_kept_to,
                 requests_beyond_the_end_are_refused, a_read_only_target_takes_no_write,
-                errors_of_the_device_reach_the_client_and_nobody_else;
+                errors_of_the_device_reach_the_client_and_nobody_else,
+                a_target_that_grows_is_used_to_its_new_end;
             durability: a_fua_write_survives_a_power_cut, a_flush_covers_what_was_answered,
                 a_flush_covers_what_other_clients_wrote, what_is_not_flushed_is_old_or_new,
                 a_flush_covers_zeroes;

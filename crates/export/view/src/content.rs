@@ -1,16 +1,16 @@
 //! The bytes of a target as those of a file, on the shard of the mount.
 //!
-//! Invariant: as with a block device nothing grows, and what is written at the end is what fits.
+//! Invariant: as with a block device no write makes it larger, and what is written at the end is what fits.
 
 use crate::offered::Offer;
-use braid_device::{Device, IoError, IoErrorKind, IoSets, Op, Request};
-use braid_export::Hold;
+use braid_device::{IoError, IoErrorKind, IoSets, Op, Request};
 use braid_export::gate::Pass;
 use braid_export::unaligned::{Unaligned, is_ragged};
+use braid_export::{Disk, Hold};
 use braid_filesystem::Errno;
 use braid_shard::sync::Notify;
 use braid_shard::{Buf, Shard};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -71,12 +71,11 @@ impl Drop for Passing<'_> {
 pub(crate) struct Content {
     shard: Shard,
     offer: Arc<Offer>,
-    device: Rc<dyn Device>,
+    disk: Disk,
     sets: IoSets,
     pass: Rc<Pass>,
-    unaligned: Rc<Unaligned>,
+    unaligned: RefCell<Rc<Unaligned>>,
     valve: Rc<Valve>,
-    read_only: bool,
 }
 
 impl Content {
@@ -89,15 +88,14 @@ impl Content {
         offer: Arc<Offer>,
         valve: Rc<Valve>,
     ) -> Result<Content, Errno> {
-        let device = offer.target.open(shard).map_err(|error| {
+        let disk = Disk::open(&offer.target, shard).map_err(|error| {
             tracing::warn!(%error, "a file of the FUSE view could not be opened");
             Errno::Nxio
         })?;
         let pass = offer.gate.enter(shard).await;
-        let unaligned = Unaligned::new(shard, &device, &pass);
-        let read_only = offer.target.info().read_only;
+        let unaligned = RefCell::new(Unaligned::new(shard, &disk.device(), &pass));
         let (shard, sets) = (shard.clone(), IoSets::new(shard));
-        Ok(Content { shard, offer, device, sets, pass, unaligned, valve, read_only })
+        Ok(Content { shard, offer, disk, sets, pass, unaligned, valve })
     }
 
     /// An opening has ended.
@@ -105,9 +103,18 @@ impl Content {
         self.offer.closed();
     }
 
-    /// Its size in bytes now.
-    fn size(&self) -> u64 {
-        self.device.info().size
+    /// Its size in bytes, which matters to a request that ends at `end`: what was known is enough for one that fits.
+    fn size_for(&self, end: u64) -> u64 {
+        let size = || self.disk.device().info().size;
+        if end > size() && self.disk.has_grown() {
+            let of_grown = Unaligned::new(&self.shard, &self.disk.device(), &self.pass);
+            *self.unaligned.borrow_mut() = of_grown;
+        }
+        size()
+    }
+
+    fn unaligned(&self) -> Rc<Unaligned> {
+        Rc::clone(&self.unaligned.borrow())
     }
 
     /// Reads up to `len` bytes at `offset`; fewer at the end.
@@ -115,7 +122,7 @@ impl Content {
     /// # Errors
     /// The device's.
     pub async fn read(&self, offset: u64, len: usize) -> Result<Buf, Errno> {
-        let left = self.size().saturating_sub(offset);
+        let left = self.size_for(offset.saturating_add(len as u64)).saturating_sub(offset);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(len);
         let buf = self.shard.pool().get(len);
         if len == 0 {
@@ -124,9 +131,10 @@ impl Content {
         let _passing = self.valve.enter().await?;
         self.offer.figures.began();
         let request = Request::read(offset, buf);
-        let outcome = match is_ragged(&*self.device, offset, len as u64) {
-            true => self.unaligned.carry_out(offset, request.op).await,
-            false => self.sets.one(&*self.device, request).await,
+        let device = self.disk.device();
+        let outcome = match is_ragged(&*device, offset, len as u64) {
+            true => self.unaligned().carry_out(offset, request.op).await,
+            false => self.sets.one(&*device, request).await,
         };
         let read = if outcome.result.is_ok() { len as u64 } else { 0 };
         self.offer.figures.ended(read, 0, outcome.result.is_err());
@@ -142,7 +150,8 @@ impl Content {
     /// # Errors
     /// [`Errno::NoSpace`] when not all fits; else the device's.
     pub async fn write(&self, offset: u64, data: Buf) -> Result<(), Errno> {
-        let left = self.size().saturating_sub(offset);
+        let end = offset.saturating_add(data.len() as u64);
+        let left = self.size_for(end).saturating_sub(offset);
         let fits = usize::try_from(left).unwrap_or(usize::MAX).min(data.len());
         let whole = fits == data.len();
         if fits > 0 {
@@ -158,7 +167,7 @@ impl Content {
     /// # Errors
     /// [`Errno::NoSpace`] when it reaches beyond the end; else the device's.
     pub async fn zero(&self, offset: u64, len: u64, unmap: bool) -> Result<(), Errno> {
-        let end = offset.checked_add(len).filter(|end| *end <= self.size());
+        let end = offset.checked_add(len).filter(|end| *end <= self.size_for(*end));
         let end = end.ok_or(Errno::NoSpace)?;
         let mut at = offset;
         while at < end {
@@ -171,17 +180,18 @@ impl Content {
     }
 
     async fn change(&self, request: Request, bytes: u64) -> Result<(), Errno> {
-        if self.read_only {
+        if self.disk.is_read_only() {
             return Err(Errno::ReadOnly);
         }
         let _passing = self.valve.enter().await?;
         self.offer.figures.began();
         let (offset, len) = (request.offset, request.len());
-        let result = if is_ragged(&*self.device, offset, len) {
-            self.unaligned.carry_out(offset, request.op).await.result
+        let device = self.disk.device();
+        let result = if is_ragged(&*device, offset, len) {
+            self.unaligned().carry_out(offset, request.op).await.result
         } else {
             self.pass.write().await;
-            let outcome = self.sets.one(&*self.device, request).await;
+            let outcome = self.sets.one(&*device, request).await;
             self.pass.wrote();
             outcome.result
         };
@@ -197,7 +207,7 @@ impl Content {
     pub async fn flush(&self) -> Result<(), Errno> {
         let _passing = self.valve.enter().await?;
         self.offer.figures.began();
-        let result = self.sets.one(&*self.device, Request::flush()).await.result;
+        let result = self.sets.one(&*self.disk.device(), Request::flush()).await.result;
         self.offer.figures.ended(0, 0, result.is_err());
         result.map_err(errno)
     }

@@ -124,7 +124,7 @@ pub(super) fn how(report: &Reshaping, rate: u64) -> Vec<String> {
     ];
     if report.array_size != report.new_array_size {
         lines.push(format!(
-            "clients see {} instead of {} when it is done and they connect again",
+            "clients see {} instead of {} when it is done, those of NBD when they connect again",
             show_size(report.new_array_size),
             show_size(report.array_size)
         ));

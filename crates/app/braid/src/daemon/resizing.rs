@@ -66,8 +66,9 @@ fn text(name: &str, resized: &resizing::Resized, dry_run: bool) -> String {
     }
     if array.0 != array.1 {
         lines.push(
-            "NVMe/TCP hosts and virtual machines are told; NBD clients see the old size until they connect again, \
-             disks of ublk before Linux 6.16 until the server is started again; an array above: braid grow ARRAY --size max"
+            "NVMe/TCP hosts and virtual machines are told; NBD clients see the old size until they connect again or their user \
+             tells them, disks of ublk before Linux 6.16 until the server is started again; an array above: braid grow ARRAY \
+             --size max"
                 .to_string(),
         );
     }

@@ -93,3 +93,31 @@ pub fn errors_of_the_device_reach_the_client_and_nobody_else(adapter: &dyn Adapt
     client.fill(0, 8192, 5);
     assert_eq!(other.read(0, 8192), vec![5; 8192]);
 }
+
+/// What a target has gained can be used by clients that were there before, and its end is kept to as before.
+pub fn a_target_that_grows_is_used_to_its_new_end(adapter: &dyn Adapter) {
+    let rig = Rig::of(adapter, Shape { size: 8 << 20, ..Shape::default() });
+    rig.disk.resize(4 << 20);
+    let (mut client, mut other) = (rig.client(), rig.client());
+    assert_eq!(client.properties().size, 4 << 20);
+    client.fill((4 << 20) - 4096, 4096, 1);
+    for command in each_at(4 << 20, 4096) {
+        assert_refused(adapter, &mut *client, command);
+    }
+    rig.disk.resize(6 << 20);
+    // Across the end of before, behind it, and up to the end of now.
+    for (offset, byte) in [((4 << 20) - 512, 2), (5 << 20, 3), ((6 << 20) - 4096, 4)] {
+        client.fill(offset, 4096, byte);
+        assert_eq!(other.read(offset, 4096), vec![byte; 4096]);
+    }
+    client.ask(Command::Zero { offset: 5 << 20, length: 2048 }).expect("zeroes behind the end");
+    client.ask(Command::Discard { offset: 4 << 20, length: 4096 }).expect("a discard across it");
+    for command in each_at((6 << 20) - 2048, 4096) {
+        assert_refused(adapter, &mut *client, command);
+    }
+    client.flush();
+    rig.disk.cut_power();
+    let expected = [vec![0; 2048], vec![3; 2048]].concat();
+    assert_eq!(other.read(5 << 20, 4096), expected);
+    assert_eq!(rig.client().properties().size, 6 << 20);
+}

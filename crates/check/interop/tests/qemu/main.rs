@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod nbd_grows;
 mod nvme;
 mod rig;
 mod ublk;

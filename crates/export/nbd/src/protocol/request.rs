@@ -170,6 +170,16 @@ impl RequestRules {
         }
     }
 
+    /// True if the range goes past the end that is known.
+    pub(super) fn is_past_the_end(&self, offset: u64, length: u64) -> bool {
+        offset.checked_add(length).is_none_or(|end| end > self.size)
+    }
+
+    /// The export has so many bytes now, if those are more than were known.
+    pub(super) fn grow_to(&mut self, size: u64) {
+        self.size = self.size.max(size);
+    }
+
     pub(super) fn headers(&self) -> Headers {
         self.headers
     }
@@ -213,8 +223,7 @@ impl RequestRules {
             // Unspecified by the protocol except that the connection stays up.
             return Err((ErrorCode::Invalid, "length is zero"));
         }
-        let inside = offset.checked_add(length).is_some_and(|end| end <= self.size);
-        if !inside {
+        if self.is_past_the_end(offset, length) {
             let writes = matches!(command, Command::Write | Command::WriteZeroes);
             let code = if writes { ErrorCode::NoSpace } else { ErrorCode::Invalid };
             return Err((code, "range goes past the end of the export"));

@@ -171,13 +171,26 @@ impl RequestDecoder {
     /// # Errors
     /// A violation after which the connection must be closed.
     pub fn step(&mut self, input: &mut &[u8]) -> Result<RequestEvent, RequestViolation> {
+        self.step_growing(input, || 0)
+    }
+
+    /// As [`step`](Self::step), for an export that may grow: `size` is asked for its bytes when a request goes past the end
+    /// that is known.
+    ///
+    /// # Errors
+    /// A violation after which the connection must be closed.
+    pub fn step_growing(
+        &mut self,
+        input: &mut &[u8],
+        size: impl FnOnce() -> u64,
+    ) -> Result<RequestEvent, RequestViolation> {
         // At most `skip` bytes are taken, so the count fits and cannot underflow.
         self.skip -= take_up_to(input, self.skip as usize).len() as u32;
         if self.skip > 0 {
             return Ok(RequestEvent::NeedMore);
         }
         if let Some(head) = self.asked {
-            return Ok(self.contexts(head, input));
+            return Ok(self.contexts(head, input, size));
         }
         let Some(head) = self.header.take(input, &mut self.newest) else {
             return Ok(RequestEvent::NeedMore);
@@ -200,7 +213,7 @@ impl RequestDecoder {
             CMD_BLOCK_STATUS if flagged => {
                 if self.rules.takes_contexts() && is_contexts(length) {
                     self.asked = Some(head);
-                    return Ok(self.contexts(head, input));
+                    return Ok(self.contexts(head, input, size));
                 }
                 Err((ErrorCode::Invalid, "this payload is none that names metadata contexts"))
             }
@@ -209,6 +222,7 @@ impl RequestDecoder {
             }
             _ => {
                 let flags = if flagged { flags & !CMD_FLAG_PAYLOAD_LEN } else { flags };
+                self.grow_for(head.offset, length, size);
                 self.rules.check(kind, flags, head.cookie, head.offset, length)
             }
         };
@@ -222,8 +236,19 @@ impl RequestDecoder {
         }
     }
 
+    fn grow_for(&mut self, offset: u64, length: u64, size: impl FnOnce() -> u64) {
+        if self.rules.is_past_the_end(offset, length) {
+            self.rules.grow_to(size());
+        }
+    }
+
     /// Takes the payload of a block status request: the length of its range, and the contexts that it is about.
-    fn contexts(&mut self, head: Head, input: &mut &[u8]) -> RequestEvent {
+    fn contexts(
+        &mut self,
+        head: Head,
+        input: &mut &[u8],
+        size: impl FnOnce() -> u64,
+    ) -> RequestEvent {
         // At most STATUS_PAYLOAD_BYTES_MAX (`is_contexts`).
         let end = EXTENDED_REQUEST_BYTES + head.length as usize;
         self.newest.extend_from_slice(take_up_to(input, end.saturating_sub(self.newest.len())));
@@ -240,6 +265,7 @@ impl RequestDecoder {
             }
         }
         let flags = head.flags & !CMD_FLAG_PAYLOAD_LEN;
+        self.grow_for(head.offset, length, size);
         match self.rules.check(head.kind, flags, head.cookie, head.offset, length) {
             Ok(request) => RequestEvent::Request(request),
             Err(fault) => refuse(&head, fault),

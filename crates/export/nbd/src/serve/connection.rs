@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use braid_device::{Completion, Device, Op, OpenError, Request as DeviceRequest};
 use braid_export::deadline::Deadline;
+use braid_export::gate::Pass;
 use braid_export::memory::{self, Account, Way};
 use braid_export::stream::{Cut, Outgoing, Receiver, Stream};
 use braid_export::tls::TlsError;
 use braid_export::unaligned::{Unaligned, is_ragged};
-use braid_export::{Connected, Connections, Hold};
+use braid_export::{Connected, Connections, Disk, Hold};
 use braid_shard::Shard;
 
 use super::limits::TlsMode;
@@ -144,7 +145,8 @@ async fn transmit(
     let Some(entered) = offer.enter(&export.name, connected.socket()) else { return Ok(None) };
     let Entered { target, gate, figures, using: _using } = entered;
     let _visit = Visit::begin(shard, client, &export.name, stream.is_secure(), &figures);
-    let device = target.open(shard)?;
+    let disk = Disk::open(&target, shard)?;
+    let device = disk.device();
     let pass = gate.enter(shard).await;
     let decoder = RequestDecoder::resume(RequestRules::new(export, negotiated), skip);
     if negotiated.headers == Headers::Extended {
@@ -157,13 +159,15 @@ async fn transmit(
         }
     });
     let unaligned = Unaligned::new(shard, &device, &pass);
-    let replies = Replies::new(shard, negotiated.headers, Rc::clone(&account), pass, figures);
+    let of_replies = Rc::clone(&pass);
+    let replies = Replies::new(shard, negotiated.headers, Rc::clone(&account), of_replies, figures);
     let held: Rc<dyn Hold> =
         Rc::new(Held { replies: Rc::clone(&replies), stream: Rc::clone(&stream) });
     Connections::enter(shard, connected.register(), &held);
     shard.spawn(Rc::clone(&replies).write(Rc::clone(&stream), Rc::clone(&device)));
     let shard = shard.clone();
-    let mut reader = Reader { shard, receiver, decoder, device, unaligned, replies, account };
+    let mut reader =
+        Reader { shard, receiver, decoder, disk, device, unaligned, replies, account, pass };
     let result = reader.run().await;
     if result.is_err() {
         reader.replies.client_gone();
@@ -287,10 +291,12 @@ struct Reader {
     shard: Shard,
     receiver: Receiver,
     decoder: RequestDecoder,
+    disk: Disk,
     device: Rc<dyn Device>,
     unaligned: Rc<Unaligned>,
     replies: Rc<Replies>,
     account: Rc<Account>,
+    pass: Rc<Pass>,
 }
 
 /// The end of a client's requests.
@@ -304,7 +310,7 @@ enum Ended {
 impl Reader {
     async fn run(&mut self) -> Result<Ended, ConnectionError> {
         loop {
-            match self.receiver.take(|input| self.decoder.step(input))? {
+            match self.next_request()? {
                 RequestEvent::NeedMore => match self.receiver.fill().await {
                     Ok(true) => {}
                     Ok(false) => return self.end_of_stream(),
@@ -328,6 +334,22 @@ impl Reader {
                 RequestEvent::Disconnect => return Ok(Ended::Over),
             }
         }
+    }
+
+    /// The next step of the stream. A request past the end that was known has the device opened anew if it has grown.
+    fn next_request(&mut self) -> Result<RequestEvent, RequestViolation> {
+        let (disk, decoder) = (&self.disk, &mut self.decoder);
+        let mut has_grown = false;
+        let mut size = || {
+            has_grown = disk.has_grown();
+            disk.device().info().size
+        };
+        let event = self.receiver.take(|input| decoder.step_growing(input, &mut size))?;
+        if has_grown {
+            self.device = self.disk.device();
+            self.unaligned = Unaligned::new(&self.shard, &self.device, &self.pass);
+        }
+        Ok(event)
     }
 
     /// The newest request is the successor's, if there is one.
