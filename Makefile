@@ -18,7 +18,7 @@ OPERATIONS ?= 40000
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deb setup
+.PHONY: help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deb setup take-overs
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -85,6 +85,11 @@ fuzz: ## Feed INPUTS bad inputs to every parser; one that fails is saved and rep
 posix: ## Ask the file system of DIR what POSIX asks of one (as root, to act as other users too)
 	cargo run $(CHECKED) -p braid-posix -- --dir $(DIR)
 	cargo run $(CHECKED) -p braid-posix -- fsx --dir $(DIR) --operations $$(($(OPERATIONS) / 4))
+
+take-overs: ## A server takes over from another a hundred times at each door, under a client that verifies; writes docs/take-overs.md
+	cargo build --release -p braid -p braid-interop
+	rm -rf target/take-overs
+	target/release/braid-interop take-overs --braid target/release/braid --work target/take-overs --markdown docs/take-overs.md
 
 interop: ## braid and the real md (in a guest kernel) on each other's arrays; writes docs/interop.md
 	scripts/setup-packages test

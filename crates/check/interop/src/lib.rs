@@ -7,7 +7,7 @@
 //! with a member missing, after a power [`cut`]. A [`session`] is a guest for several
 //! scripts in turn. [`across`] is for arrays of files
 //! that single tests carry from one to the other. [`kills`] is about volumes: their server is killed in the middle of everything;
-//! [`array_kills`] does so with arrays. A [`relay`] keeps a guest's disk when the server behind it dies.
+//! [`array_kills`] does so with arrays. In [`take_overs`] a server takes over from another under a client that verifies. A [`relay`] keeps a guest's disk when the server behind it dies.
 
 #![forbid(unsafe_code)]
 
@@ -27,6 +27,7 @@ mod stack_by_braid;
 pub mod stacks;
 pub mod states;
 pub mod table;
+pub mod take_overs;
 pub mod uml;
 pub mod vm;
 pub mod vm_guest;

@@ -5,6 +5,7 @@
 use braid_interop::array_kills::{self, VICTIMS, Victim};
 use braid_interop::kills::{self, Operation};
 use braid_interop::matrix::{self, Report};
+use braid_interop::take_overs::{self, Door};
 use braid_interop::{cell, cut, serving, states, table, write_hole};
 use braid_layout::Level;
 use clap::{Parser, Subcommand, ValueEnum};
@@ -69,6 +70,27 @@ enum Command {
         /// The kinds of arrays [default: all]
         #[arg(value_parser = Victim::named)]
         victims: Vec<Victim>,
+    },
+    /// Have a server take over from another, again and again, under a client that writes and verifies
+    TakeOvers {
+        /// The program `braid`
+        #[arg(long, value_name = "PATH")]
+        braid: PathBuf,
+        /// An empty folder for members and sockets
+        #[arg(long, value_name = "DIR")]
+        work: PathBuf,
+        /// Take-overs at each door
+        #[arg(long, default_value_t = 100, value_name = "N")]
+        times: u32,
+        /// Decides what is written where
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Also write the table to this file
+        #[arg(long, value_name = "PATH")]
+        markdown: Option<PathBuf>,
+        /// The doors [default: all]
+        #[arg(value_enum)]
+        doors: Vec<Door>,
     },
     /// Serve an array until the standard input ends
     #[command(hide = true)]
@@ -143,6 +165,22 @@ fn main() -> anyhow::Result<ExitCode> {
                 let folder = work.join(name);
                 let compared = array_kills::run(&braid, &folder, &victim, kills, seed)?;
                 println!("{name}: {kills} kills, {compared} sectors compared, nothing lost");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::TakeOvers { braid, work, times, seed, markdown, mut doors } => {
+            if doors.is_empty() {
+                doors = Door::value_variants().to_vec();
+            }
+            let options = take_overs::Options { braid: braid.canonicalize()?, work, times, seed };
+            let mut outcomes = Vec::new();
+            for door in doors {
+                let outcome = take_overs::run(&options, door)?;
+                println!("{outcome}");
+                outcomes.push(outcome);
+            }
+            if let Some(path) = markdown {
+                std::fs::write(path, take_overs::markdown(&outcomes))?;
             }
             Ok(ExitCode::SUCCESS)
         }

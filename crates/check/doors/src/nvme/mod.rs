@@ -66,8 +66,7 @@ impl Adapter for Nvme {
     }
 
     fn connect(&self, socket: &Path) -> Option<Box<dyn Client>> {
-        let host = Host::connect(socket, &subsystem(), Wishes::default())?;
-        Some(Box::new(Plain::new(host)))
+        Some(Box::new(Plain::connect(socket, &subsystem())?))
     }
 
     fn garbage(&self) -> Vec<Vec<u8>> {
@@ -97,7 +96,7 @@ impl Adapter for Nvme {
 }
 
 /// A client of the suite.
-struct Plain {
+pub struct Plain {
     host: Host,
     block: u64,
     /// By command its tag.
@@ -107,10 +106,13 @@ struct Plain {
 }
 
 impl Plain {
-    fn new(mut host: Host) -> Plain {
-        let (status, page) = host.admin.identify(0, 1).unwrap();
-        assert_eq!(status, Status::SUCCESS);
-        Plain { host, block: 1 << page[130], asked: HashMap::new(), refused: Vec::new() }
+    /// One of that subsystem; `None` when it is turned away, or the server leaves.
+    pub fn connect(socket: &Path, subsystem: &str) -> Option<Plain> {
+        let mut host = Host::connect(socket, subsystem, Wishes::default())?;
+        let (status, page) = host.admin.identify(0, 1)?;
+        let block = 1 << page[130];
+        let (asked, refused) = (HashMap::new(), Vec::new());
+        (status == Status::SUCCESS).then_some(Plain { host, block, asked, refused })
     }
 
     fn with_blocks(&self, opcode: u8, id: u16, offset: u64, length: u64) -> Raw {

@@ -11,3 +11,4 @@ mod guests_disk;
 mod guests_root;
 mod kernel_nbd_client;
 mod reserved_disks;
+mod take_overs;

@@ -1,0 +1,155 @@
+//! The array, and the servers that follow each other.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Bytes of a member: a sparse file.
+const MEMBER: u64 = 24 << 20;
+/// The time that a server gets to come up or to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A server says so that is not taken over since devices have not answered in time, and so often it may.
+const NOT_DRAINED: &str = "are not answered by their devices within";
+const REFUSALS_MAX: u32 = 10;
+/// The beginning of the name of an array's subsystem, and the bytes of it.
+const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:";
+const NQN_BYTES: usize = NQN.len() + 36;
+
+/// A folder with members and sockets.
+pub(super) struct Place {
+    braid: PathBuf,
+    folder: PathBuf,
+}
+
+/// A running server, killed when it is dropped.
+pub(super) struct Server {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Waits for its end.
+    pub fn end(mut self) -> Result<ExitStatus> {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if let Some(status) = self.child.try_wait().context("waiting for a server")? {
+                return Ok(status);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        bail!("a server does not end: {}", said(&self.log))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has ended by itself, or does so now.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn said(log: &Path) -> String {
+    fs::read_to_string(log).unwrap_or_default()
+}
+
+impl Place {
+    /// Makes the members and the array `disk` of them.
+    pub fn make(braid: &Path, folder: &Path) -> Result<Place> {
+        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        let folder = folder.canonicalize().context("finding the folder")?;
+        let place = Place { braid: braid.to_path_buf(), folder };
+        for name in ["m0", "m1", "m2"] {
+            let file = File::create_new(place.folder.join(name)).context("making a member")?;
+            file.set_len(MEMBER).context("making a member")?;
+        }
+        place.run("create disk --level 5 --raid-devices 3 --chunk 64K --assume-clean m0 m1 m2")?;
+        Ok(place)
+    }
+
+    fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(&self.braid);
+        command
+            .args(words.split_whitespace())
+            .current_dir(&self.folder)
+            .env("BRAID_CONTROL", self.folder.join("control.sock"))
+            .env("BRAID_STATE_DIR", self.folder.join("state"))
+            .env_remove("BRAID_LOG")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command, which must succeed.
+    pub fn run(&self, words: &str) -> Result<()> {
+        let output = self.command(words).output().context("starting braid")?;
+        let said = || String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "braid {words}: {}", said());
+        Ok(())
+    }
+
+    /// Starts a server at all doors that have sockets.
+    pub fn serve(&self) -> Result<Server> {
+        self.start(
+            "serve m0 m1 m2 --nbd unix:nbd.sock --vhost-user disk.sock --nvme unix:nvme.sock --shards 2",
+        )
+    }
+
+    /// Another server takes over; the one before must end as it should. Where its devices had not answered in time it goes on,
+    /// and is asked again; gives also how often.
+    pub fn take_over(&self, before: Server) -> Result<(Server, u32)> {
+        let mut refusals = 0;
+        let next = loop {
+            match self.start("serve --take-over") {
+                Err(error)
+                    if refusals < REFUSALS_MAX && error.to_string().contains(NOT_DRAINED) =>
+                {
+                    refusals += 1;
+                }
+                started => break started?,
+            }
+        };
+        let log = before.log.clone();
+        let status = before.end()?;
+        ensure!(
+            status.success(),
+            "the server before ended with {status}: {}\nthe next said: {}",
+            said(&log),
+            said(&next.log)
+        );
+        Ok((next, refusals))
+    }
+
+    fn start(&self, words: &str) -> Result<Server> {
+        let nr = (0..).find(|nr| !self.folder.join(format!("log{nr}")).exists()).unwrap_or(0);
+        let log = self.folder.join(format!("log{nr}"));
+        let file = File::create(&log).context("making a log")?;
+        let errors = file.try_clone().context("making a log")?;
+        let child = self.command(words).stdout(file).stderr(errors).spawn();
+        let mut server = Server { child: child.context("starting braid")?, log };
+        let end = Instant::now() + PATIENCE;
+        while !said(&server.log).contains("control socket") {
+            let ended = server.child.try_wait().context("waiting for a server")?;
+            ensure!(
+                ended.is_none() && Instant::now() < end,
+                "a server does not come up: {}",
+                said(&server.log)
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(server)
+    }
+
+    /// Where the clients of a door connect.
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The name of the array's subsystem, as the first server has said it.
+    pub fn subsystem(&self) -> Result<String> {
+        let said = said(&self.folder.join("log0"));
+        let name = said.find(NQN).and_then(|at| said.get(at..at + NQN_BYTES));
+        name.map(str::to_string).with_context(|| format!("no subsystem in: {said}"))
+    }
+}
