@@ -107,6 +107,27 @@ enum Side {
     Behind,
 }
 
+/// What is free beside the data of every member.
+struct Room {
+    side: Side,
+    /// So much at least.
+    bytes: u64,
+}
+
+impl Room {
+    /// Bytes that the data may move by, whole chunks: first half of the room, so that there is some left for another time, then
+    /// more of it.
+    fn distances(&self, chunk: u64) -> impl Iterator<Item = u64> {
+        let first = (self.bytes / 2 / chunk).max(1);
+        (first..=self.bytes / chunk).take(DISTANCES).map(move |chunks| chunks * chunk)
+    }
+}
+
+/// Distances that are tried: copies of a chunk, and those of the one beside it, lie in no more rows, or there is more room.
+const DISTANCES: usize = 64;
+/// What is said where data would have to be written over itself.
+const NO_BACKUP: &str = "so that only a backup file would do, which braid does not write: mdadm --grow --backup-file does";
+
 /// Sectors from the superblock on in which mdadm puts no data (getinfo_super1 of super1.c).
 const METADATA: u64 = 72;
 /// Bytes of the largest blocks that a member may have.
@@ -376,20 +397,36 @@ impl Control {
         let number = wanted.layout.unwrap_or(geometry.layout_number);
         let (now, disks) = (geometry.slots(), new.slots());
         let (holders, spares) = self.spares_for(&basis.holders, now, disks)?;
-        let chunk = least_move(&new).max(least_move(old));
-        let by = |side| self.data_moves_by(side, chunk, old, basis.moved_by);
-        let (moves_by, side) = match disks.cmp(&now) {
-            std::cmp::Ordering::Greater => by(Side::Before)?,
-            std::cmp::Ordering::Less => by(Side::Behind)?,
+        let chunk = new.chunk_size().max(old.chunk_size());
+        let room = |side| self.room_to_move(side, chunk, old, basis.moved_by);
+        let room = match disks.cmp(&now) {
+            std::cmp::Ordering::Greater => room(Side::Before)?,
+            std::cmp::Ordering::Less => room(Side::Behind)?,
             std::cmp::Ordering::Equal => {
-                by(Side::Before).or_else(|no| by(Side::Behind).map_err(|_| no))?
+                room(Side::Before).or_else(|no| room(Side::Behind).map_err(|_| no))?
             }
         };
-        let backwards = side == Side::Behind;
+        let backwards = room.side == Side::Behind;
         // At most `MOVE_MAX`.
-        let signed = if backwards { moves_by as i64 } else { -(moves_by as i64) };
+        let signed = |by: u64| if backwards { by as i64 } else { -(by as i64) };
         let together = || refuse("the two shapes do not go together".to_string());
-        let way = Way::new(new.clone(), old.clone(), signed, backwards).ok_or_else(together)?;
+        let way = |by| {
+            let way = Way::new(new.clone(), old.clone(), signed(by), backwards);
+            way.ok_or_else(together)
+        };
+        way(chunk)?;
+        // The copies of a chunk may lie in several rows: then more than a chunk is needed.
+        let leads = |by: &u64| way(*by).is_ok_and(|way| way.leads_to_the_end(0));
+        let Some(moves_by) = room.distances(chunk).find(leads) else {
+            let why = format!(
+                "{} are free {} the data of some member, which are too few chunks of {} for copies in several rows; {NO_BACKUP}",
+                show_size(room.bytes),
+                if backwards { "behind" } else { "before" },
+                show_size(chunk)
+            );
+            return Err(refuse(why));
+        };
+        let (way, signed) = (way(moves_by)?, signed(moves_by));
         let whole = || geometry.shaped(geometry.level, number, new.clone());
         let (seen, all) = (self.record.engine.size.get(), whole().whole_blocks());
         let names = |members: &[MemberNr]| -> Vec<String> {
@@ -414,16 +451,14 @@ impl Control {
         Ok((Outline { way, whole: whole(), moves_by: signed, spares, reshaped }, after))
     }
 
-    /// Bytes by which the data of all members moves to this side: half of the room there, so that there is some left for
-    /// another time, a chunk at least.
-    /// `moved`: it has moved by so many bytes until then.
-    fn data_moves_by(
+    /// The room on this side of the data of all members, a chunk at least. `moved`: it has moved by so many bytes until then.
+    fn room_to_move(
         &self,
         side: Side,
         chunk: u64,
         old: &Layout,
         moved: i64,
-    ) -> Result<(u64, Side), ControlError> {
+    ) -> Result<Room, ControlError> {
         let mut least = MOVE_MAX;
         let bitmap = self.record.bitmap();
         let bitmap = bitmap.map_or(0, |bitmap| bitmap.keeper.borrow().len() as u64);
@@ -457,8 +492,7 @@ impl Control {
                     }
                 };
                 let why = format!(
-                    "{name} has {} free {place}, and {} are needed, so that only a backup file would do, which \
-                     braid does not write: mdadm --grow --backup-file does{instead}",
+                    "{name} has {} free {place}, and a chunk of {} is needed, {NO_BACKUP}{instead}",
                     show_size(room),
                     show_size(chunk)
                 );
@@ -466,7 +500,7 @@ impl Control {
             }
             least = least.min(room);
         }
-        Ok(((least / 2 / chunk * chunk).max(chunk), side))
+        Ok(Room { side, bytes: least })
     }
 
     /// Requests wait, and no job runs.
@@ -523,18 +557,6 @@ impl Control {
                 Err(ControlError::Io { array, doing, member: name, error })
             }
         }
-    }
-}
-
-/// Bytes that the data has to move by at least, so that a window of this shape can be written: a chunk, or all rows in which a
-/// chunk may have copies, and those of the chunks beside it in the old shape.
-fn least_move(layout: &Layout) -> u64 {
-    match layout {
-        // A power of two, as chunks are: other chunks than before end where these do.
-        Layout::Raid10(raid10) => {
-            (2 * raid10.copy_count() as u64).next_power_of_two() * raid10.chunk_size()
-        }
-        other => other.chunk_size(),
     }
 }
 

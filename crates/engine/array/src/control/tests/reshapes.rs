@@ -377,9 +377,18 @@ fn copies_that_cannot_be_moved_are_refused_with_the_reason() {
     let bitmap = CreateBitmap::Internal { chunk: Some(16 * KIB) };
     let why = refusal(near(layout(OFFSET_2)), bitmap);
     assert!(why.contains("--bitmap none"), "{why}");
-    let chunk = WantedShape { chunk_size: Some(64 * KIB), raid_disks: Some(5), ..SAME };
+    let chunk = WantedShape { chunk_size: Some(128 * KIB), raid_disks: Some(5), ..SAME };
     let why = refusal(near(chunk), CreateBitmap::None);
     assert!(why.contains("before its data") && why.contains("backup file"), "{why}");
+    // A chunk fits there, but not the two rows in which one may have its copies.
+    let wanted = WantedShape { chunk_size: Some(64 * KIB), ..SAME };
+    let narrow = Kind { disks: 3, behind: true, ..near(wanted) };
+    let (_members, _array, control) = array_of(&world, &narrow, CreateBitmap::None, 64 * KIB);
+    let why = reshape(&world, &control, narrow.wanted, true).unwrap_err().to_string();
+    assert!(why.contains("several rows") && why.contains("backup file"), "{why}");
+    let (_members, _array, control) = array_of(&world, &narrow, CreateBitmap::None, 256 * KIB);
+    let would = reshape(&world, &control, narrow.wanted, true).unwrap();
+    assert!(would.data_moves_by > 64 * KIB, "{would:?}");
 }
 
 /// The pairs of members that hold the same are others before the border than behind it.
