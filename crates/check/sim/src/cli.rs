@@ -1,7 +1,7 @@
 //! The command line: which seeds to run, and what is printed of them.
 
 use crate::exhaust::{self, Point, Protection};
-use crate::seeds::{Kind, Seed, each, fresh_number, journaled, saved};
+use crate::seeds::{Kind, Seed, each, fresh_number, journaled, saved, side_by_side};
 use crate::verdict::{Counts, Report, Verdict};
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
@@ -189,7 +189,7 @@ pub fn main(cli: Cli) -> Result<()> {
         }
         (None, Some(Command::Exhaust { points, first, only, write, .. })) => {
             let kinds = only.map_or(Protection::ALL.to_vec(), |only| vec![only]);
-            exhaust::exhaust(&kinds, first, points, write.as_deref())
+            exhaust::exhaust(&kinds, (first, points), side_by_side(), write.as_deref())
         }
         (None, Some(Command::Canaries { only, first, write })) => {
             crate::canaries::canaries(only.as_deref(), first, write.as_deref())

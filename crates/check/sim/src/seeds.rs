@@ -12,8 +12,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Seeds that failed once, with what each of them found.
 const SAVED: &str = include_str!("../seeds.txt");
-/// Runs that go on side by side.
-const THREADS: u64 = 2;
 /// Of 100 fresh seeds, how many are volumes, and how many of the others stacks.
 const VOLUMES: u64 = 15;
 const STACKS: u64 = 15;
@@ -140,6 +138,11 @@ pub fn journaled(first: u64, count: u64) -> Vec<Seed> {
     seeds.map(|seed| Seed { seed, kind: Kind::Journaled, plain: false }).collect()
 }
 
+/// Runs that go on side by side: as many as this machine has processors.
+pub fn side_by_side() -> usize {
+    std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
+}
+
 /// A number that was probably never run: short enough to be read out.
 pub fn fresh_number() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
@@ -182,7 +185,7 @@ pub fn each(
 ) {
     let (next, enough) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        for _ in 0..THREADS {
+        for _ in 0..side_by_side() {
             scope.spawn(|| {
                 prepare();
                 while !enough.load(Ordering::Relaxed) {

@@ -600,10 +600,11 @@ impl World {
         member.dev_number.set(Some(sb.dev_number));
         self.trace(|| {
             format!(
-                "  {} superblock: events {}, {:?}, recovery {:?}, resync {}",
+                "  {} superblock: events {}, {:?} of {}, recovery {:?}, resync {}",
                 member.name(),
                 sb.events,
                 sb.own_role(),
+                sb.raid_disks,
                 sb.recovery_offset,
                 sb.resync_offset as i64
             )

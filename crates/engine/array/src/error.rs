@@ -171,7 +171,7 @@ pub enum AssembleError {
     /// Not enough members.
     #[error(
         "assembling {array}: {have} of {raid_disks} members are usable, and {level} cannot run with that; \
-         missing are slots {missing}{}\ngive the missing members too: braid assemble {given} MEMBER…{}",
+         {missing}{}\ngive the missing members too: braid assemble {given} MEMBER…{}",
         list(.left_out), offer(.by_force)
     )]
     NotEnough {
@@ -183,7 +183,7 @@ pub enum AssembleError {
         raid_disks: usize,
         /// The level.
         level: Level,
-        /// Slots without a usable member, as text.
+        /// The slots without a usable member, as a sentence: "slot 2 is missing".
         missing: Box<str>,
         /// Members that were given and cannot be used, with the reason.
         left_out: Vec<String>,
@@ -194,20 +194,20 @@ pub enum AssembleError {
     },
     /// Degraded, and the caller did not want that.
     #[error(
-        "assembling {array}: slots {missing} are missing{}; give their members too, or allow a degraded start with --run",
+        "assembling {array}: {missing}{}; give their members too, or allow a degraded start with --run",
         list(.left_out)
     )]
     Degraded {
         /// The array.
         array: String,
-        /// Slots without a usable member, as text.
+        /// The slots without a usable member, as a sentence: "slot 2 is missing".
         missing: String,
         /// Members that were given and cannot be used, with the reason.
         left_out: Vec<String>,
     },
     /// Degraded and dirty, on a parity level.
     #[error(
-        "assembling {array}: it was not stopped cleanly and slots {missing} are missing{}; parity may not match \
+        "assembling {array}: it was not stopped cleanly and {missing}{}; parity may not match \
          what was being written at that moment, so blocks of the missing members near those writes may come back \
          wrong (the write hole); {in_doubt}. Give the missing members too, or accept that with --force: then checks \
          list those places until you say --accept-doubt",
@@ -216,7 +216,7 @@ pub enum AssembleError {
     DirtyDegraded {
         /// The array.
         array: String,
-        /// Slots without a usable member, as text.
+        /// The slots without a usable member, as a sentence: "slot 2 is missing".
         missing: String,
         /// Members that were given and cannot be used, with the reason.
         left_out: Vec<String>,

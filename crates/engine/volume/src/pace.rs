@@ -18,8 +18,10 @@ const BYTES_MAX: u64 = 32 << 20;
 const INTERVAL_NANOS: Nanos = 50_000_000;
 /// The longest sleep of a job that waits for its speed, so that it sees a pause or a new speed.
 pub const STEP_NANOS: Nanos = 50_000_000;
-/// Latency of a request of a file that is still good, unless set.
+/// Latency of a request of a file that is still good while a brick has heads, unless set: two seeks.
 const TARGET_NANOS: Nanos = 20_000_000;
+/// The same for bricks without heads.
+const TARGET_NANOS_SSD: Nanos = 2_000_000;
 
 /// The shortest rest between two steps over metadata while requests of files are slow.
 const REST_NANOS: Nanos = 500_000;
@@ -32,7 +34,8 @@ pub struct Pace {
     thought: Cell<Nanos>,
     /// The longest request of a file since then.
     longest: Cell<Nanos>,
-    target: Cell<Nanos>,
+    /// The latency that was set.
+    target: Cell<Option<Nanos>>,
     /// Bytes per second, when limited, and when the next byte is due.
     speed: Cell<Option<u64>>,
     due: Cell<Nanos>,
@@ -47,7 +50,7 @@ impl Default for Pace {
             most: Cell::new(MOVES_MAX_SSD),
             thought: Cell::new(0),
             longest: Cell::new(0),
-            target: Cell::new(TARGET_NANOS),
+            target: Cell::new(None),
             speed: Cell::new(None),
             due: Cell::new(0),
             check_due: Cell::new(0),
@@ -63,7 +66,7 @@ impl Pace {
 
     /// Sets the latency of requests of files that moves must leave room for.
     pub fn set_target(&self, nanos: Nanos) {
-        self.target.set(nanos.max(1));
+        self.target.set(Some(nanos.max(1)));
     }
 
     /// Sets the most bytes that are moved in a second, and the most that a check looks at.
@@ -77,10 +80,11 @@ impl Pace {
     pub fn window(&self, now: Nanos, bytes: u64, heads: impl FnOnce() -> bool) -> u32 {
         if now >= self.thought.get() + INTERVAL_NANOS {
             self.thought.set(now);
-            let most = if heads() { MOVES_MAX } else { MOVES_MAX_SSD };
+            let (most, target) =
+                if heads() { (MOVES_MAX, TARGET_NANOS) } else { (MOVES_MAX_SSD, TARGET_NANOS_SSD) };
             // Bricks with heads begin with all of it, too.
             let window = self.window.get() + most.saturating_sub(self.most.replace(most));
-            let slow = self.longest.replace(0) > self.target.get();
+            let slow = self.longest.replace(0) > self.target.get().unwrap_or(target);
             self.window.set(if slow { (window / 2).max(1) } else { (window + 4).min(most) });
         }
         let fit = u32::try_from(BYTES_MAX / bytes.max(1)).unwrap_or(MOVES_MAX);
@@ -123,12 +127,20 @@ mod tests {
 
     #[test]
     fn slow_requests_halve_the_moves_and_quiet_brings_them_back() {
-        for (heads, most) in [(true, MOVES_MAX), (false, MOVES_MAX_SSD)] {
+        for (heads, most, target) in
+            [(true, MOVES_MAX, TARGET_NANOS), (false, MOVES_MAX_SSD, TARGET_NANOS_SSD)]
+        {
             let pace = Pace::default();
             let mut now = INTERVAL_NANOS;
             assert_eq!(pace.window(now, 1 << 17, || heads), most);
             for _ in 0..20 {
-                pace.saw_request(TARGET_NANOS + 1);
+                pace.saw_request(target);
+                now += INTERVAL_NANOS;
+                pace.window(now, 1 << 17, || heads);
+            }
+            assert_eq!(pace.window(now, 1 << 17, || heads), most);
+            for _ in 0..20 {
+                pace.saw_request(target + 1);
                 now += INTERVAL_NANOS;
                 pace.window(now, 1 << 17, || heads);
             }
@@ -139,6 +151,18 @@ mod tests {
             }
             assert_eq!(pace.window(now, 1 << 17, || heads), most);
             assert_eq!(pace.window(now, 16 << 20, || heads), 2);
+        }
+    }
+
+    #[test]
+    fn a_latency_that_was_set_holds_for_all_bricks() {
+        for heads in [true, false] {
+            let pace = Pace::default();
+            pace.set_target(50_000_000);
+            pace.saw_request(50_000_000);
+            let all = pace.window(INTERVAL_NANOS, 1 << 17, || heads);
+            pace.saw_request(50_000_001);
+            assert_eq!(pace.window(2 * INTERVAL_NANOS, 1 << 17, || heads), all / 2);
         }
     }
 
@@ -155,7 +179,7 @@ mod tests {
         let pace = Pace::default();
         assert_eq!(pace.rest(INTERVAL_NANOS, || false), 0);
         for step in 2..6 {
-            pace.saw_request(TARGET_NANOS + 1);
+            pace.saw_request(TARGET_NANOS_SSD + 1);
             pace.rest(step * INTERVAL_NANOS, || false);
         }
         assert_eq!(pace.rest(5 * INTERVAL_NANOS, || false), 16 * REST_NANOS);

@@ -9,8 +9,9 @@ use braid_volume::NewJob;
 use hdrhistogram::Histogram;
 use std::rc::Rc;
 
-/// Latencies that jobs are to leave room for, in microseconds; the first is what a volume starts with.
-const TARGETS_US: [u64; 4] = [20_000, 5_000, 2_000, 500];
+/// Latencies that jobs are to leave room for, in microseconds; the first is what a volume of such bricks starts with, unset.
+const TARGETS_US: [(Option<u64>, u64); 4] =
+    [(None, 2_000), (Some(20_000), 20_000), (Some(5_000), 5_000), (Some(500), 500)];
 
 struct Pair {
     without: (Histogram<u64>, f64),
@@ -19,9 +20,11 @@ struct Pair {
 }
 
 /// Readers on three bricks, alone and while a balance fills a fourth.
-fn pair(target_us: u64, size: u64) -> anyhow::Result<Pair> {
+fn pair(target_us: Option<u64>, size: u64) -> anyhow::Result<Pair> {
     let mut rig = Rig::filled(Clock::Devices, 3, size)?;
-    rig.volume.set_job_latency(target_us * 1000);
+    if let Some(target_us) = target_us {
+        rig.volume.set_job_latency(target_us * 1000);
+    }
     let shard = rig.shard.clone();
     let without = rig.beside(async move {
         shard.sleep(1_000_000_000).await;
@@ -52,9 +55,9 @@ fn slice((latency, seconds): &(Histogram<u64>, f64)) -> Slice {
 pub fn table(effort: &Effort) -> anyhow::Result<Table> {
     let size = if effort.quick { 128 << 20 } else { 512 << 20 };
     let mut rows = Vec::new();
-    for target in TARGETS_US {
+    for (set, target) in TARGETS_US {
         let doing = || format!("a balance with a target of {target} µs");
-        let pair = pair(target, size).with_context(doing)?;
+        let pair = pair(set, size).with_context(doing)?;
         let us = |histogram: &Histogram<u64>, quantile| {
             histogram.value_at_quantile(quantile) as f64 / 1e3
         };
@@ -77,7 +80,8 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
             measured("balance under way", vec![slice(&pair.with)]),
             measured("alone", vec![slice(&pair.without)]),
         ];
-        let load = format!("target {} ms", target as f64 / 1e3);
+        let unset = if set.is_none() { ", by default" } else { "" };
+        let load = format!("target {} ms{unset}", target as f64 / 1e3);
         let report = Report::of(load.clone(), 1, &all, Vec::new());
         let ratios = vec![ratio("balance", "new brick's rate", Spread::of([busiest]))];
         rows.push(Row { load, cells, report: Report { virtual_time: true, ratios, ..report } });
@@ -87,7 +91,7 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
         about: format!(
             "Four readers of 4 KiB here and there in a file of {} MiB on three modelled SSDs as in the table of volumes, in \
              the devices' time: alone for a second, then while a fourth device is filled by a balance, whose pace is set by \
-             the latency that readers shall have (`--latency`; 20 ms unless set). Moves are halved while any \
+             the latency that readers shall have (`--latency`; 2 ms unless set, 20 ms where a brick has heads). Moves are halved while any \
              request takes longer.",
             size >> 20
         ),

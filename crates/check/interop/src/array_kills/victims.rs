@@ -55,6 +55,7 @@ const PLAIN: Victim = Victim {
 const RAID5: &str = "--level 5 --chunk 64K --bitmap none";
 const RAID6: &str = "--level 6 --chunk 64K --bitmap none";
 const RAID4: &str = "--level 4 --chunk 64K --bitmap none";
+const RAID10: &str = "--level 10 --chunk 64K --bitmap none";
 const RAID0: &str = "--level 0 --chunk 64K";
 /// A slot without its member yet makes an unclean array start with `--force` alone.
 const FORCED: &str = " --run --force";
@@ -84,7 +85,7 @@ pub const VICTIMS: &[Victim] = &[
     policy("resync-raid4", RAID4),
     policy("raid6", RAID6),
     policy("resync-raid1", "--level 1 --bitmap none"),
-    policy("resync-raid10", "--level 10 --chunk 64K --bitmap none"),
+    policy("resync-raid10", RAID10),
     policy("bitmap", "--level 5 --chunk 64K --bitmap internal --bitmap-chunk 64K"),
     policy("bitmap-raid4", "--level 4 --chunk 64K --bitmap internal --bitmap-chunk 64K"),
     policy("bitmap-raid6", "--level 6 --chunk 64K --bitmap internal --bitmap-chunk 64K"),
@@ -115,6 +116,24 @@ pub const VICTIMS: &[Victim] = &[
     },
     Victim { begin: &["grow data --chunk 128K"], ..policy("chunk", RAID5) },
     Victim { begin: &["grow data --layout right-symmetric"], ..policy("layout", RAID5) },
+    Victim {
+        more: 1,
+        spares: 1,
+        begin: &["grow data --raid-devices 5"],
+        ..policy("more-copies", RAID10)
+    },
+    Victim {
+        more: 1,
+        slots: 5,
+        begin: &["grow data --array-size 10M", "grow data --raid-devices 4"],
+        ..policy("fewer-copies", "--level 10 --chunk 64K --bitmap none --size 6M")
+    },
+    Victim { begin: &["grow data --chunk 128K"], ..policy("chunk-raid10", RAID10) },
+    Victim { begin: &["grow data --layout o2"], ..policy("near-to-offset", RAID10) },
+    Victim {
+        begin: &["grow data --layout n2"],
+        ..policy("offset-to-near", "--level 10 --layout o2 --chunk 64K --bitmap none")
+    },
     Victim {
         meanwhile: &["grow data --size max"],
         ..policy("larger", "--level 5 --chunk 64K --bitmap none --size 5M")
@@ -165,15 +184,7 @@ pub const VICTIMS: &[Victim] = &[
             "raid10",
         )
     },
-    Victim {
-        after: " --run",
-        ..level(
-            "10-to-0",
-            "--level 10 --chunk 64K --bitmap none",
-            &["grow data --level 0"],
-            "raid0",
-        )
-    },
+    Victim { after: " --run", ..level("10-to-0", RAID10, &["grow data --level 0"], "raid0") },
     Victim { after: " --run", ..level("4-to-0", RAID4, &["grow data --level 0"], "raid0") },
     Victim { after: " --run", ..level("5-to-0", RAID5, &["grow data --level 0"], "raid0") },
     Victim { after: " --run", ..level("6-to-0", RAID6, &["grow data --level 0"], "raid0") },

@@ -19,6 +19,8 @@ const KIB: u64 = 1 << 10;
 const CHUNK: u64 = 16 * KIB;
 /// The chunk that one is given.
 const NEW_CHUNK: u64 = 32 * KIB;
+/// Level 10 with two copies, each in the row behind the other.
+const OFFSET_2: u32 = 0x1_0201;
 /// Stripes of every array.
 const STRIPES: u64 = 4;
 /// Where data starts; with a partial parity log, which has a mebibyte before that.
@@ -42,23 +44,26 @@ pub enum Protection {
     Bitmap,
     /// A partial parity log.
     Ppl,
-    /// One more member, while no policy but a resync helps.
+    /// One more member, or two, while no policy but a resync helps.
     Reshape,
     /// A write journal.
     Journal,
     /// Other chunks, while no policy but a resync helps.
     Chunk,
+    /// Another shape of level 10, while no policy but a resync helps: one more member, other chunks, or another layout.
+    Copies,
 }
 
 impl Protection {
     /// All of them.
-    pub const ALL: [Protection; 6] = [
+    pub const ALL: [Protection; 7] = [
         Protection::Resync,
         Protection::Bitmap,
         Protection::Ppl,
         Protection::Reshape,
         Protection::Journal,
         Protection::Chunk,
+        Protection::Copies,
     ];
 
     /// As the command line names it.
@@ -70,19 +75,29 @@ impl Protection {
             Protection::Reshape => "reshape",
             Protection::Journal => "journal",
             Protection::Chunk => "chunk",
+            Protection::Copies => "copies",
         }
     }
 
-    /// The shape that the array is given meanwhile, of so many members now.
-    pub fn wanted(self, disks: usize) -> Option<WantedShape> {
+    /// The layout at first of history number `turn` of those with one shape, and the shape that the array, of so many members,
+    /// is given meanwhile.
+    fn reshaped(self, turn: u64, level: Level, disks: usize) -> (u32, Option<WantedShape>) {
+        let by = |more| WantedShape { raid_disks: Some(disks + more), ..WantedShape::default() };
+        let more = by(1);
+        let chunk = WantedShape { chunk_size: Some(NEW_CHUNK), ..WantedShape::default() };
+        let offset = WantedShape { layout: Some(OFFSET_2), ..WantedShape::default() };
+        let layout = default_layout(level);
         match self {
-            Protection::Reshape => {
-                Some(WantedShape { raid_disks: Some(disks + 1), ..WantedShape::default() })
-            }
-            Protection::Chunk => {
-                Some(WantedShape { chunk_size: Some(NEW_CHUNK), ..WantedShape::default() })
-            }
-            _ => None,
+            // More than the level can do without, too.
+            Protection::Reshape => (layout, Some(by(1 + (turn % 2) as usize))),
+            Protection::Chunk => (layout, Some(chunk)),
+            Protection::Copies => match turn % 4 {
+                0 => (layout, Some(more)),
+                1 => (layout, Some(chunk)),
+                2 => (layout, Some(offset)),
+                _ => (OFFSET_2, Some(more)),
+            },
+            _ => (layout, None),
         }
     }
 
@@ -109,6 +124,7 @@ impl Protection {
             Protection::Reshape | Protection::Chunk => {
                 &[(Level::Raid5, 3), (Level::Raid5, 4), (Level::Raid6, 4), (Level::Raid4, 3)]
             }
+            Protection::Copies => &[(Level::Raid10, 4), (Level::Raid10, 3), (Level::Raid10, 2)],
         }
     }
 }
@@ -122,10 +138,14 @@ pub struct Case {
     pub protection: Protection,
     /// The level.
     pub level: Level,
+    /// Its layout at first, md's number.
+    layout: u32,
     /// Slots.
     pub disks: usize,
     /// Members that have failed before.
     pub failed: Vec<Slot>,
+    /// The shape that it is given meanwhile.
+    pub wanted: Option<WantedShape>,
     /// What is asked; a flush has no blocks.
     pub requests: Vec<(Range<u64>, bool)>,
     /// Redundancy does not hold at first: members hold anything, and the first resync is under way.
@@ -146,10 +166,12 @@ impl Case {
             _ => 1,
         };
         // As many as there can be, fewer, or none; a reshape begins with all.
-        let reshapes = protection.wanted(disks).is_some();
+        let turn = history / shapes.len() as u64;
+        let (layout, wanted) = protection.reshaped(turn, level, disks);
+        let reshapes = wanted.is_some();
         let count = match reshapes {
             true => 0,
-            false => (history / shapes.len() as u64 % (tolerance as u64 + 1)) as usize,
+            false => (turn % (tolerance as u64 + 1)) as usize,
         };
         let first = rng.below(disks);
         let failed = (0..count).map(|nr| (first + nr) % disks).collect();
@@ -174,7 +196,19 @@ impl Case {
         let volatile = rng.percent(75);
         // What fails before the first resync takes with it what was there.
         let fresh = count == 0 && !reshapes && rng.percent(40);
-        Case { history, protection, level, disks, failed, requests, fresh, shards, volatile }
+        Case {
+            history,
+            protection,
+            level,
+            layout,
+            disks,
+            failed,
+            wanted,
+            requests,
+            fresh,
+            shards,
+            volatile,
+        }
     }
 
     /// Slots of which one can still be lost, each alone, with nothing that level and policy promise.
@@ -193,7 +227,8 @@ impl Case {
 
     /// The array and its members.
     pub fn plan(&self) -> Plan {
-        let spares = usize::from(self.protection == Protection::Reshape);
+        let grown = self.wanted.and_then(|wanted| wanted.raid_disks);
+        let spares = grown.map_or(0, |disks| disks - self.disks);
         let component = STRIPES * CHUNK;
         let ppl = self.protection == Protection::Ppl;
         let data_offset = if ppl { PPL_DATA_OFFSET } else { DATA_OFFSET };
@@ -206,7 +241,7 @@ impl Case {
             MemberKind { index, array: 0, info, tear: BLOCK, lies: false, garbage }
         });
         let mut create = CreateOptions::new("short", self.level, self.disks);
-        create.layout = Some(default_layout(self.level));
+        create.layout = Some(self.layout);
         create.chunk_size = (self.level != Level::Raid1).then_some(CHUNK);
         create.spares = spares;
         create.version = Version::V1_2;
@@ -270,6 +305,19 @@ impl Case {
             if failed.is_empty() { String::new() } else { format!(", without {failed:?}") };
         let caches = if *volatile { ", volatile caches" } else { "" };
         let fresh = if self.fresh { ", garbage at first" } else { "" };
-        format!("{} {level} of {disks}{failed}, {shards} shards{caches}{fresh}", protection.name())
+        let wanted = self.wanted.map(|wanted| {
+            let disks = wanted.raid_disks.map(|disks| format!(" of {disks}"));
+            let chunk = wanted.chunk_size.map(|chunk| format!(" with chunks of {chunk} bytes"));
+            let layout = wanted.layout.map(|layout| format!(" of layout {layout:#x}"));
+            format!(
+                ", becomes one{}",
+                [disks, chunk, layout].into_iter().flatten().collect::<String>()
+            )
+        });
+        format!(
+            "{} {level} of {disks}{failed}, {shards} shards{caches}{fresh}{}",
+            protection.name(),
+            wanted.unwrap_or_default()
+        )
     }
 }

@@ -25,8 +25,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Histories that are gone through side by side.
-const THREADS: u64 = 2;
 /// Ways in which what is under way at a cut gets through, of each cut.
 const WAYS: u64 = 3;
 /// Between two lines that say how far it has come.
@@ -86,7 +84,7 @@ impl Point {
             failed: case.failed.clone(),
             requests: case.requests.clone(),
             fresh: case.fresh,
-            wanted: self.protection.wanted(case.disks),
+            wanted: case.wanted,
             cut: self.cut,
             way: self.way,
             cut_again: self.cut_again,
@@ -103,17 +101,22 @@ impl Point {
     }
 }
 
-/// Goes through histories of `kinds` in turn, from number `first` on, until there were `points` cuts; writes the table to
-/// `write`, anew whenever it says how far it has come.
+/// Goes through histories of `kinds` in turn, from number `first` on, `side_by_side` at once, until there were `points` cuts;
+/// writes the table to `write`, anew whenever it says how far it has come.
 ///
 /// # Errors
 /// When something was lost, or the table cannot be written.
-pub fn exhaust(kinds: &[Protection], first: u64, points: u64, write: Option<&Path>) -> Result<()> {
+pub fn exhaust(
+    kinds: &[Protection],
+    (first, points): (u64, u64),
+    side_by_side: usize,
+    write: Option<&Path>,
+) -> Result<()> {
     let start = Instant::now();
     let (next, reached) = (AtomicU64::new(0), AtomicU64::new(0));
     let (enough, totals) = (AtomicBool::new(false), Mutex::new(Totals::default()));
     std::thread::scope(|scope| {
-        for _ in 0..THREADS {
+        for _ in 0..side_by_side {
             scope.spawn(|| {
                 while !enough.load(Ordering::Relaxed) && reached.load(Ordering::Relaxed) < points {
                     let nr = next.fetch_add(1, Ordering::Relaxed);

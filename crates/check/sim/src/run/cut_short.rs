@@ -103,6 +103,7 @@ impl Run {
             if now.reshape.is_some()
                 || wanted.raid_disks.is_some_and(|disks| now.raid_disks == disks)
                 || wanted.chunk_size.is_some_and(|chunk| now.chunk_size == chunk)
+                || wanted.layout.is_some_and(|layout| now.layout == layout)
             {
                 self.reshaped(|chances| &chances.reshaping)?;
             }

@@ -63,6 +63,8 @@ pub(crate) struct Stale {
 pub(crate) struct Choice {
     /// The freshest superblock.
     pub(crate) shared: Superblock,
+    /// What it said, where `shared` is no longer that: a reshape had just begun, and is taken back.
+    pub(crate) begun: Option<Box<Superblock>>,
     pub(crate) members: Vec<Chosen>,
     /// Members that are left out unless they are [taken by force](crate::assemble::rescue).
     pub(crate) stale: Vec<Stale>,
@@ -165,7 +167,8 @@ pub(crate) fn choose(found: Vec<Found>, uuid: Option<[u8; 16]>) -> Result<Choice
     }
     let shared = freshest.superblock.clone();
     let reference = freshest.name.clone();
-    let mut choice = Choice { shared, members: Vec::new(), stale: Vec::new(), left_out };
+    let mut choice =
+        Choice { shared, begun: None, members: Vec::new(), stale: Vec::new(), left_out };
     for found in found {
         match standing(&choice.shared, &reference, &found)? {
             Ok(standing) => choice.members.push(Chosen { found, standing }),
@@ -295,11 +298,26 @@ fn freshest(found: &[Found]) -> Option<&Found> {
     )
 }
 
+/// "1 update older", "2 updates older".
+pub(super) fn older_by(updates: u64) -> String {
+    let plural = if updates == 1 { "" } else { "s" };
+    format!("{updates} update{plural} older")
+}
+
+/// "slot 2 is missing", "slots 1, 2 are missing".
+pub(crate) fn missing_text(slots: &[Slot]) -> String {
+    let names: Vec<String> = slots.iter().map(Slot::to_string).collect();
+    match names.as_slice() {
+        [only] => format!("slot {only} is missing"),
+        _ => format!("slots {} are missing", names.join(", ")),
+    }
+}
+
 /// Only spares and faulty members were given.
 fn no_holder(found: &[Found], mut left_out: Vec<String>) -> AssembleError {
     let Some(first) = found.first() else { return AssembleError::NoMember };
     let raid_disks = first.superblock.raid_disks as usize;
-    let all: Vec<String> = (0..raid_disks).map(|slot| slot.to_string()).collect();
+    let all: Vec<Slot> = (0..raid_disks).collect();
     for member in found {
         left_out.push(format!("{}: it holds no slot (a spare, or failed earlier)", member.name));
     }
@@ -309,7 +327,7 @@ fn no_holder(found: &[Found], mut left_out: Vec<String>) -> AssembleError {
         raid_disks,
         level: braid_layout::Level::from_md(first.superblock.level)
             .unwrap_or(braid_layout::Level::Linear),
-        missing: all.join(", ").into(),
+        missing: missing_text(&all).into(),
         left_out,
         by_force: Box::default(),
         given: found.iter().map(|member| member.name.as_str()).collect::<Vec<_>>().join(" ").into(),
@@ -330,8 +348,9 @@ fn standing(
         "re-add it, which copies what it lacks when the bitmap knows, or add it as a spare"
     };
     let stale = format!(
-        "its superblock is {behind} updates older than that of {reference}: it was away while the array was \
-         written; {again}"
+        "its superblock is {} than that of {reference}: it was away while the array was \
+         written; {again}",
+        older_by(behind)
     );
     let apart = format!(
         "it ran apart from {reference}, which it takes for lost: both may hold writes that the other lacks; \
@@ -352,8 +371,9 @@ fn standing(
         }
         (Role::Journal, Role::Journal) if behind <= 1 => Ok(Ok(Standing::Journal)),
         (Role::Journal, Role::Journal) => Ok(Err(format!(
-            "its superblock is {behind} updates older than that of {reference}: the array was written without this \
-             journal meanwhile, and what is in it is older than what the members hold"
+            "its superblock is {} than that of {reference}: the array was written without this \
+             journal meanwhile, and what is in it is older than what the members hold",
+            older_by(behind)
         ))),
         (Role::Journal, _) | (_, Role::Journal) => Ok(Err(stale)),
         // A spare holds nothing, so its age does not matter; one that was promoted in an update

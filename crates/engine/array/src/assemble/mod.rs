@@ -46,7 +46,7 @@ use braid_format::superblock::Superblock;
 use braid_layout::{Layout, Level, Parity, Slot, Spec};
 use braid_shard::Shard;
 use braid_shard::plant::planted;
-use choose::{Choice, Chosen, Found, choose};
+use choose::{Choice, Chosen, Found, choose, missing_text};
 use journal::Journal;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -415,11 +415,6 @@ pub(crate) fn level(choice: &Choice) -> Result<Level, AssembleError> {
         .ok_or_else(|| AssembleError::Level { array: choice.title(), level: number })
 }
 
-pub(crate) fn missing_text(slots: &[Slot]) -> String {
-    let slots: Vec<String> = slots.iter().map(Slot::to_string).collect();
-    slots.join(", ")
-}
-
 /// Refuses a degraded start that the caller did not ask for or that may invent data. Gives the byte
 /// below which redundancy holds; `u64::MAX`: everywhere. `clean`: it was stopped cleanly, or will be as if it had once the
 /// logs are replayed; `in_doubt`: the bytes of parity levels that may be wrong else.
@@ -465,7 +460,7 @@ fn check_complete(
         }
         if !shared.is_clean() {
             tracing::warn!(
-                "array {array}: started by force although it was not stopped cleanly and slots {} are missing: \
+                "array {array}: started by force although it was not stopped cleanly and {}: \
              blocks of theirs near writes of that moment may come back wrong (the write hole); {}",
                 missing_text(&missing),
                 in_doubt.map_or_else(String::new, InDoubt::to_string)
@@ -618,7 +613,7 @@ fn roster(
     level: Level,
     (resynced, usable): (u64, bool),
 ) -> (Roster, Vec<String>) {
-    let Choice { shared, members, left_out, .. } = choice;
+    let Choice { shared, begun, members, left_out, .. } = choice;
     // The content of a journal is written again to who holds a slot, and to nobody else.
     let doubtful = (!shared.is_clean() && resynced == u64::MAX)
         || (shared.journal && !planted("replacement-behind-journal"));
@@ -654,6 +649,7 @@ fn roster(
     let roster = Roster {
         members,
         shared,
+        begun,
         dirty: false,
         resynced,
         resync_checkpoint: resynced,

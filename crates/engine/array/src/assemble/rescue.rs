@@ -10,7 +10,7 @@
 //!
 //! Invariant: nobody is taken unless the level needs it and is then survived.
 
-use crate::assemble::choose::{Choice, Chosen, Stale};
+use crate::assemble::choose::{Choice, Chosen, Stale, older_by};
 use crate::control::record::members::Standing;
 use crate::state::apart::utc;
 use braid_format::superblock::{Superblock, time_seconds};
@@ -51,9 +51,10 @@ fn line(shared: &Superblock, stale: &Stale) -> String {
     let behind = shared.events.saturating_sub(own.events);
     let (now, then) = (time_seconds(shared.utime), time_seconds(own.utime));
     format!(
-        "{}: slot {}, {behind} updates older than the freshest, last written {} ({} before it)",
+        "{}: slot {}, {} than the freshest, last written {} ({} before it)",
         stale.found.name,
         stale.slot,
+        older_by(behind),
         utc(then),
         span(now.saturating_sub(then))
     )

@@ -30,6 +30,9 @@ pub(super) fn settle(choice: &mut Choice) {
                 own.reshape = Some(reshape);
                 own.new_offset = shared.new_offset;
             }
+            (None, Some(begun)) if is_taken_back(shared, own, &begun) => {
+                (own.reshape, own.new_offset) = (None, 0);
+            }
             (None, Some(_)) => own.take_new_data_offset(),
             _ => own.reshape = shared.reshape,
         }
@@ -38,6 +41,12 @@ pub(super) fn settle(choice: &mut Choice) {
         own.chunk_sectors = shared.chunk_sectors;
         own.raid_disks = shared.raid_disks;
     }
+}
+
+/// The reshape that `own` tells of had not moved anything, and `shared` has as many members as before it.
+fn is_taken_back(shared: &Superblock, own: &Superblock, begun: &Reshape) -> bool {
+    let before = own.raid_disks.checked_sub_signed(begun.delta_disks);
+    begun.delta_disks > 0 && begun.position == 0 && before == Some(shared.raid_disks)
 }
 
 /// Takes a reshape back that has not moved anything, and of which too few of the new members know.
@@ -50,6 +59,7 @@ fn take_back(choice: &mut Choice) {
         return;
     }
     let old = choice.shared.raid_disks.saturating_sub(added);
+    choice.begun = Some(Box::new(choice.shared.clone()));
     choice.shared.raid_disks = old;
     choice.shared.reshape = None;
     choice.shared.new_offset = 0;

@@ -9,8 +9,8 @@
 
 mod read;
 
-use crate::assemble::choose::{Choice, choose};
-use crate::assemble::{examine_all, missing_text, not_enough};
+use crate::assemble::choose::{Choice, choose, missing_text};
+use crate::assemble::{examine_all, not_enough};
 use crate::control::record::members::Standing;
 use crate::error::AssembleError;
 use crate::options::Context;

@@ -35,7 +35,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
-const DOING: &str = "changing the level";
+const DOING: &str = "changing the level or shape";
 
 /// The level that an array is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -177,6 +177,8 @@ pub(crate) struct Roster {
     pub(crate) members: Vec<Member>,
     /// The fields that all superblocks share, as last written.
     pub(crate) shared: Superblock,
+    /// What the last update said before this start, where `shared` is not that: a reshape had just begun, and is taken back.
+    pub(crate) begun: Option<Box<Superblock>>,
     /// The superblocks say that writes may be under way.
     pub(crate) dirty: bool,
     /// Redundancy holds below this; bytes as in [`ViewUpdate::resynced`].
@@ -442,11 +444,13 @@ impl Roster {
         }
     }
 
-    /// Gives the members that missed the last update what it said, as [`Roster::prepare_update`] would have; their numbers.
+    /// Gives the members that missed the last update what it said, as [`Roster::prepare_update`] would have; their numbers, and
+    /// the superblocks that tell them. One update says the same on all members, so that it is told also where the next one takes
+    /// back what it began.
     /// A spare is not among them: its age does not matter, and what it missed may be the slot that it was to get. That would be
     /// in its superblock then, without what else belongs to it.
-    pub(crate) fn catch_up(&mut self) -> Vec<MemberNr> {
-        let shared = &self.shared;
+    pub(crate) fn catch_up(&mut self) -> Vec<(MemberNr, Superblock)> {
+        let (shared, begun) = (&self.shared, self.begun.take());
         let missed = |member: &&mut Member| {
             !member.is_faulty()
                 && member.standing != Standing::Spare
@@ -454,8 +458,13 @@ impl Roster {
         };
         let mut behind = Vec::new();
         for member in self.members.iter_mut().filter(missed) {
-            behind.push(member.nr);
             take_update(&mut member.superblock, shared);
+            let mut told = member.superblock.clone();
+            if let Some(begun) = &begun {
+                take_update(&mut told, begun);
+                told.new_offset = begun.new_offset;
+            }
+            behind.push((member.nr, told));
         }
         behind
     }

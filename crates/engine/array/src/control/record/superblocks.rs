@@ -5,13 +5,15 @@
 
 use crate::control::record::Record;
 use crate::control::record::failing::Dropped;
+use crate::control::record::members::Member;
 use crate::control::record::outcomes::all_taken;
 use crate::metadata::superblock::superblock_bytes;
 use crate::state::view::MemberNr;
 use braid_device::{Device, IoError, Request};
 use braid_format::SECTOR;
-use braid_format::superblock::pack_time;
+use braid_format::superblock::{Superblock, pack_time};
 use braid_shard::sync::Share;
+use std::borrow::Cow;
 
 impl Record {
     /// Writes what the roster says now. The caller holds the turn. Nothing is written when the
@@ -67,7 +69,7 @@ impl Record {
             self.roster.borrow_mut().shared.events = before;
             return Err(failures);
         }
-        self.send_superblocks(|_| true).await
+        self.send_superblocks(|member| Some(Cow::Borrowed(&member.superblock))).await
     }
 
     /// Members that missed the last update before this start are given it, before there is a next one: should the power
@@ -79,29 +81,35 @@ impl Record {
         }
         let behind = self.roster.borrow_mut().catch_up();
         if !behind.is_empty() {
-            let _ = self.send_superblocks(|nr| behind.contains(&nr)).await;
+            let told = |nr| behind.iter().find(|(behind, _)| *behind == nr);
+            let _ = self
+                .send_superblocks(|member| {
+                    told(member.nr).map(|(_, told)| Cow::Owned(told.clone()))
+                })
+                .await;
         }
     }
 
-    /// Writes the superblocks of some members, as they are in the roster.
+    /// Writes the superblocks that members are to get, if any.
     ///
     /// # Errors
     /// The members that did not take theirs.
     async fn send_superblocks(
         &self,
-        to: impl Fn(MemberNr) -> bool,
+        to: impl for<'a> Fn(&'a Member) -> Option<Cow<'a, Superblock>>,
     ) -> Result<(), Vec<(MemberNr, IoError)>> {
         // The journal's has the tail, which moves at any time.
         let has_journal = self.roster.borrow().journal().is_some();
         let _alone = if has_journal { Some(self.tail_alone.take(1).await) } else { None };
         let mut set = self.engine.sets.start();
         for member in self.roster.borrow().members.iter() {
-            if member.is_faulty() || !to(member.nr) {
+            if member.is_faulty() {
                 continue;
             }
+            let Some(superblock) = to(member) else { continue };
             let block = member.device.info().logical_block;
-            let bytes = superblock_bytes(&self.shard, &member.superblock, block);
-            let at = member.superblock.super_offset.saturating_mul(SECTOR as u64);
+            let bytes = superblock_bytes(&self.shard, &superblock, block);
+            let at = superblock.super_offset.saturating_mul(SECTOR as u64);
             set.submit(member.nr, &*member.device, Request::write(at, bytes, true));
         }
         all_taken(set.finish().await)

@@ -27,7 +27,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use wanted::WantedArray;
 
-const DOING: &str = "changing the level";
+const DOING: &str = "changing the level or shape";
 
 /// One step, as it is or would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
