@@ -33,11 +33,14 @@ pub struct Vm {
     pub memory_mib: u32,
     /// The longest time that it may live.
     pub limit: Duration,
+    /// Sockets where vhost-user servers listen, each for a disk of the guest: /dev/vda and so on, once it has loaded
+    /// `virtio_blk`.
+    pub disks: Vec<PathBuf>,
 }
 
 impl Default for Vm {
     fn default() -> Vm {
-        Vm { memory_mib: 2048, limit: Duration::from_secs(300) }
+        Vm { memory_mib: 2048, limit: Duration::from_secs(300), disks: Vec::new() }
     }
 }
 
@@ -109,6 +112,17 @@ impl Vm {
         share(Path::new("/"), "hostroot", ",readonly=on,multidevs=remap");
         share(root, "rig", "");
         share(shared, "shared", "");
+        if !self.disks.is_empty() {
+            // Memory that the servers can map, too.
+            let backend = format!("memory-backend-memfd,id=ram,size={memory},share=on");
+            all.extend(["-object", &backend, "-machine", "memory-backend=ram"].map(OsString::from));
+        }
+        for (nr, path) in self.disks.iter().enumerate() {
+            let mut socket = OsString::from(format!("socket,id=disk{nr},path="));
+            socket.push(path);
+            let device = format!("vhost-user-blk-pci,chardev=disk{nr},num-queues=2");
+            all.extend(["-chardev".into(), socket, "-device".into(), device.into()]);
+        }
         all
     }
 }

@@ -9,3 +9,4 @@ mod nvme;
 mod rig;
 mod ublk;
 mod ublk_doors;
+mod vhost;
