@@ -10,7 +10,7 @@ use braid_array::array::Array;
 use braid_device::{Device, Target};
 use braid_nbd::Address;
 use braid_nbd::client::Client;
-use braid_nbd::protocol::ClientOptions;
+use braid_nbd::protocol::{ClientOptions, Headers};
 use braid_nbd::serve::Server;
 use braid_shard::mailbox::Remote;
 use braid_shard::threads::Shards;
@@ -46,7 +46,7 @@ impl Served {
         OnShards::generators(name, self.clients.remotes(), traffic, move |shard, done| {
             let (own, address) = (shard.clone(), address.clone());
             shard.spawn(async move {
-                let options = ClientOptions { export: String::new(), structured: true };
+                let options = ClientOptions { export: String::new(), headers: Headers::Structured };
                 let connected = Client::connect(&own, &address, options).await;
                 done(connected.map_err(LoadError::from).map(|client| {
                     let device = client as Rc<dyn Device>;

@@ -6,7 +6,8 @@ use braid_export::{Export, Listening};
 use braid_nbd::Address;
 use braid_nbd::protocol::constants::{CMD_FLAG_FUA, SIMPLE_REPLY_MAGIC};
 use braid_nbd::protocol::{
-    ClientHandshake, ClientHandshakeStep, ClientOptions, Command as Verb, Request, ServerOffer,
+    ClientHandshake, ClientHandshakeStep, ClientOptions, Command as Verb, Headers, Request,
+    ServerOffer,
 };
 use braid_nbd::serve::{Limits, Server};
 use braid_shard::mailbox::Remote;
@@ -51,7 +52,7 @@ impl Adapter for Nbd {
 
     fn connect(&self, socket: &Path) -> Option<Box<dyn Client>> {
         let mut socket = UnixStream::connect(socket).ok()?;
-        let options = ClientOptions { export: "disk".into(), structured: false };
+        let options = ClientOptions { export: "disk".into(), headers: Headers::Simple };
         let mut handshake = ClientHandshake::new(options).expect("a short name");
         loop {
             let (mut byte, mut out) = ([0; 1], Vec::new());

@@ -48,6 +48,7 @@ pub const ALL: &[&Target] = &[
     &nbd::EXTENDED_REQUESTS,
     &nbd::CLIENT_HANDSHAKE,
     &nbd::REPLIES,
+    &nbd::EXTENDED_REPLIES,
     &nvme::PDUS,
     &nvme::AUTHENTICATION,
     &vhost::MESSAGES,

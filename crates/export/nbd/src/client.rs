@@ -6,8 +6,8 @@
 //! [`IoErrorKind::Gone`] when the connection ends first.
 //!
 //! Limits: one request carries at most the server's maximum block size of data (32 MiB with
-//! braid's server), and at most 4 GiB of zeroes or discards; longer ones fail as invalid. The
-//! caller bounds how many requests are in flight.
+//! braid's server), and at most 4 GiB of zeroes or discards, unless headers are extended; longer ones
+//! fail as invalid. The caller bounds how many requests are in flight.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -28,10 +28,10 @@ use crate::Address;
 use crate::NbdUri;
 use crate::coverage::Coverage;
 use crate::dial::{Callee, Dialled};
-use crate::protocol::constants::{CHUNK_BYTES, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE};
+use crate::protocol::constants::{CMD_FLAG_FUA, CMD_FLAG_NO_HOLE, EXTENDED_CHUNK_BYTES};
 use crate::protocol::{
-    ClientOptions, Command, ErrorCode, Features, ReplyDecoder, ReplyEvent, ReplyViolation, Request,
-    ServerOffer,
+    ClientOptions, Command, ErrorCode, Features, Headers, ReplyDecoder, ReplyEvent, ReplyViolation,
+    Request, ServerOffer,
 };
 use crate::uri::ExportUri;
 
@@ -71,6 +71,8 @@ struct State {
     to_send: Notify,
     features: Features,
     maximum: u64,
+    /// Those of the connection: other than those of the offer when it is another server that is found there.
+    headers: Cell<Headers>,
     /// The client was dropped: say goodbye when everything has been sent.
     leaving: Cell<bool>,
     /// The connection is of no further use.
@@ -132,6 +134,7 @@ impl Client {
             to_send: Notify::new(shard),
             features: offer.export.features,
             maximum: u64::from(offer.export.block.maximum),
+            headers: Cell::new(offer.headers),
             leaving: Cell::new(false),
             gone: Cell::new(false),
             answered: Cell::new(false),
@@ -223,11 +226,12 @@ impl State {
     fn begin(self: &Rc<Self>, shard: &Shard, dialled: Dialled) -> Result<(), ConnectError> {
         let stream = Stream::new(shard, dialled.fd).ok_or(ConnectError::NoRing(shard.id()))?;
         let stream = Rc::new(stream);
+        self.headers.set(dialled.offer.headers);
         if let Some(secure) = dialled.secure {
             stream.go_on_with(secure);
         }
         // The longest head before data: a chunk's header and its offset.
-        let receiver = Receiver::new(&stream, CHUNK_BYTES + 8);
+        let receiver = Receiver::new(&stream, EXTENDED_CHUNK_BYTES + 8);
         shard.spawn(Rc::clone(self).send(Rc::clone(&stream)));
         shard.spawn(Rc::clone(self).receive(Rc::clone(&stream), receiver));
         shard.spawn(Rc::clone(self).expect_reply(shard.clone(), stream));
@@ -275,12 +279,13 @@ impl State {
     /// True if the server takes such a request.
     fn admissible(&self, request: &DeviceRequest) -> Result<(), IoErrorKind> {
         let features = self.features;
+        let cleared = longest_cleared(self.headers.get());
         let (offered, durable, maximum) = match &request.op {
             Op::Read(_) => (true, false, self.maximum),
             Op::Write { fua, .. } => (!features.read_only, *fua, self.maximum),
             Op::Flush => (features.flush, false, 0),
-            Op::Discard { .. } => (features.trim, false, u64::from(u32::MAX)),
-            Op::WriteZeroes { fua, .. } => (features.write_zeroes, *fua, u64::from(u32::MAX)),
+            Op::Discard { .. } => (features.trim, false, cleared),
+            Op::WriteZeroes { fua, .. } => (features.write_zeroes, *fua, cleared),
         };
         if !offered || (durable && !features.fua) {
             return Err(IoErrorKind::Unsupported);
@@ -305,7 +310,7 @@ impl State {
             }
             let goodbye = out.is_empty() && self.leaving.get();
             if goodbye {
-                out.heads().extend_from_slice(&Request::encode_disconnect());
+                Request::put_disconnect(self.headers.get(), out.heads());
             }
             if !out.is_empty() && out.send(&stream).await.is_err() {
                 // The receiving task sees the end and completes what is pending.
@@ -338,7 +343,7 @@ impl State {
                 return;
             }
             unsent.pop_front();
-            out.heads().extend_from_slice(&encode(key, offset, op).encode());
+            encode(key, offset, op).put(self.headers.get(), out.heads());
             if let Op::Write { bufs, .. } = op {
                 for buf in bufs {
                     out.data(buf.clone());
@@ -348,7 +353,7 @@ impl State {
     }
 
     async fn receive(self: Rc<Self>, stream: Rc<Stream>, mut receiver: Receiver) {
-        let mut decoder = ReplyDecoder::new();
+        let mut decoder = ReplyDecoder::new(self.headers.get());
         if let Err(error) = self.take_replies(&mut decoder, &mut receiver).await {
             tracing::warn!(%error, "NBD connection lost");
         }
@@ -544,8 +549,19 @@ fn total(bufs: &BufMuts) -> u64 {
     bufs.iter().map(|buf| buf.len() as u64).sum()
 }
 
-/// True if a device that was described by one offer is described just as well by the other.
+/// Bytes that one request zeroes or discards at most.
+pub(crate) fn longest_cleared(headers: Headers) -> u64 {
+    match headers {
+        Headers::Simple | Headers::Structured => u32::MAX.into(),
+        Headers::Extended => u64::MAX,
+    }
+}
+
+/// True if a device that was described by one offer is described just as well by the other, and takes the same requests.
 fn is_same(one: &ServerOffer, other: &ServerOffer) -> bool {
+    if longest_cleared(other.headers) < longest_cleared(one.headers) {
+        return false;
+    }
     let (one, other) = (&one.export, &other.export);
     (one.size, one.block, one.features) == (other.size, other.block, other.features)
 }

@@ -23,7 +23,8 @@ use rustix::net::{
 
 use crate::Address;
 use crate::protocol::{
-    ClientHandshake, ClientHandshakeError, ClientHandshakeStep, ClientOptions, Request, ServerOffer,
+    ClientHandshake, ClientHandshakeError, ClientHandshakeStep, ClientOptions, Headers, Request,
+    ServerOffer,
 };
 use crate::uri::{ExportUri, Place, UriTls};
 
@@ -135,7 +136,8 @@ impl Callee {
             Callee::Uri(uri) => {
                 // Read each time, since certificates are renewed.
                 let tls = uri.tls().map(|tls| client_tls(tls, uri.place())).transpose()?;
-                let options = ClientOptions { export: uri.export().to_string(), structured: true };
+                let export = uri.export().to_string();
+                let options = ClientOptions { export, headers: Headers::Extended };
                 let mut addresses = addresses(uri.place(), until)?;
                 let last = addresses.pop();
                 for (at, address) in addresses.iter().enumerate() {
@@ -189,7 +191,9 @@ pub(crate) fn ask(uri: &ExportUri, within: Duration) -> Result<ServerOffer, Conn
     let dialled = Callee::Uri(uri.clone()).dial(Instant::now() + within)?;
     if dialled.secure.is_none() {
         // The offer is known by now; a server that has gone meanwhile need not be told.
-        let _ = rustix::net::send(&dialled.fd, &Request::encode_disconnect(), SendFlags::NOSIGNAL);
+        let mut goodbye = Vec::new();
+        Request::put_disconnect(dialled.offer.headers, &mut goodbye);
+        let _ = rustix::net::send(&dialled.fd, &goodbye, SendFlags::NOSIGNAL);
     }
     Ok(dialled.offer)
 }

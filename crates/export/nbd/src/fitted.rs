@@ -12,13 +12,13 @@ use braid_device::{
 };
 use braid_shard::{BufMut, Shard};
 
-use crate::protocol::Features;
+use crate::protocol::{Features, Headers, ServerOffer};
 
 /// The smallest block of a device.
 const BLOCK_MIN: u32 = 512;
 /// The largest block of a device, and what a server must take at once.
 pub(crate) const BLOCK_MAX: u32 = 4096;
-/// Bytes that one request zeroes or discards at most: the protocol has 32 bits for them.
+/// Bytes that one request zeroes or discards at most where the protocol has 32 bits for them.
 const CLEARED_MAX: u64 = 1 << 30;
 /// Bytes of zeroes that are written at once where the server cannot zero.
 const ZEROES_BYTES: u64 = 1 << 20;
@@ -36,11 +36,18 @@ struct Inner {
     features: Features,
     /// Bytes of the longest read or write, a multiple of [`BLOCK_MAX`].
     maximum: u64,
+    /// Bytes of the longest discard or zeroes.
+    cleared: u64,
 }
 
 impl Fitted {
-    /// Over `client`, whose server has these features and takes so many bytes at once, [`BLOCK_MAX`] at least.
-    pub fn new(shard: &Shard, client: Rc<dyn Device>, features: Features, maximum: u32) -> Fitted {
+    /// Over `client`, whose server has offered this; it takes [`BLOCK_MAX`] bytes at once at least.
+    pub fn new(shard: &Shard, client: Rc<dyn Device>, offer: &ServerOffer) -> Fitted {
+        let (features, maximum) = (offer.export.features, offer.export.block.maximum);
+        let cleared = match offer.headers {
+            Headers::Simple | Headers::Structured => CLEARED_MAX,
+            Headers::Extended => u64::MAX,
+        };
         let below = client.info();
         let block = below.logical_block.max(BLOCK_MIN);
         let info = DeviceInfo {
@@ -51,7 +58,7 @@ impl Fitted {
         };
         let maximum = u64::from(maximum / BLOCK_MAX * BLOCK_MAX).max(BLOCK_MAX.into());
         let (shard, sets) = (shard.clone(), IoSets::new(shard));
-        Fitted { info, inner: Rc::new(Inner { client, shard, sets, features, maximum }) }
+        Fitted { info, inner: Rc::new(Inner { client, shard, sets, features, maximum, cleared }) }
     }
 
     /// The same; it asks for requests that are collected and merged, since each costs a message.
@@ -102,9 +109,9 @@ impl Inner {
             Op::Flush => true,
             // A discard promises nothing.
             Op::Discard { .. } if !features.trim => return Way::Nothing,
-            Op::Discard { len } => *len <= CLEARED_MAX,
+            Op::Discard { len } => *len <= self.cleared,
             Op::WriteZeroes { len, fua, .. } => {
-                features.write_zeroes && *len <= CLEARED_MAX && (!fua || features.fua)
+                features.write_zeroes && *len <= self.cleared && (!fua || features.fua)
             }
         };
         if fits { Way::AsItIs } else { Way::InPieces }
@@ -124,7 +131,7 @@ impl Inner {
             }
             Op::Discard { len } => {
                 let piece = |len| Op::Discard { len };
-                let result = self.clear(offset, len, CLEARED_MAX, piece).await;
+                let result = self.clear(offset, len, self.cleared, piece).await;
                 Outcome { result, op: Op::Discard { len } }
             }
             Op::Flush => self.sets.one(&*self.client, Request::flush()).await,
@@ -186,7 +193,7 @@ impl Inner {
         let direct = fua && self.features.fua;
         if self.features.write_zeroes {
             let piece = |len| Op::WriteZeroes { len, unmap, fua: direct };
-            self.clear(offset, len, CLEARED_MAX, piece).await?;
+            self.clear(offset, len, self.cleared, piece).await?;
         } else {
             let step = ZEROES_BYTES.min(self.maximum);
             let zeroes = self.shard.pool().zeroed(step as usize).freeze();

@@ -1,4 +1,5 @@
 use super::*;
+use crate::protocol::{BlockSizes, Export};
 use braid_device::IoErrorKind;
 use braid_device::ram::Ram;
 use std::cell::RefCell;
@@ -65,9 +66,16 @@ fn ask(shard: &Shard, device: &Rc<Fitted>, request: Request) -> Outcome {
     shard.block_on(async move { sets.one(&*device, request).await })
 }
 
+fn offer(features: Features, headers: Headers) -> ServerOffer {
+    let block = BlockSizes { maximum: MAXIMUM + 100, ..BlockSizes::default() };
+    let (name, description) = ("disk".to_string(), String::new());
+    let export = Export { name, description, size: 0, block, features };
+    ServerOffer { export, headers }
+}
+
 fn over(shard: &Shard, strict: &Rc<Strict>) -> Rc<Fitted> {
     let below = Rc::clone(strict) as Rc<dyn Device>;
-    Rc::new(Fitted::new(shard, below, strict.features, MAXIMUM + 100))
+    Rc::new(Fitted::new(shard, below, &offer(strict.features, Headers::Structured)))
 }
 
 fn everything() -> Features {

@@ -95,8 +95,7 @@ impl Opener for RemoteExport {
         let connect =
             move || -> Rc<dyn Connected> { Client::when_needed(&own, &uri, offer.clone()) };
         let returning = Rc::new(Returning::new(shard, connect));
-        let export = &self.offer.export;
-        Ok(Rc::new(Fitted::new(shard, returning, export.features, export.block.maximum)))
+        Ok(Rc::new(Fitted::new(shard, returning, &self.offer)))
     }
 
     fn notes(&self) -> Vec<String> {

@@ -7,8 +7,8 @@ use braid_nbd::Address;
 use braid_nbd::client::Client;
 use braid_nbd::protocol::constants::*;
 use braid_nbd::protocol::{
-    BlockSizes, ClientOptions, Export, ExportTable, Features, ServerHandshake, ServerHandshakeStep,
-    TlsOffer,
+    BlockSizes, ClientOptions, Export, ExportTable, Features, Headers, ServerHandshake,
+    ServerHandshakeStep, TlsOffer,
 };
 use braid_shard::threads::start;
 use std::io::{Read, Write};
@@ -67,7 +67,7 @@ fn read_in(offsets: &'static [u64], length: usize) -> (Result<(), IoErrorKind>, 
     let came = shards.remotes()[0].call_async(move |shard, give| {
         let shard = shard.clone();
         shard.clone().spawn(async move {
-            let options = ClientOptions { export: "disk".into(), structured: true };
+            let options = ClientOptions { export: "disk".into(), headers: Headers::Structured };
             let client = Client::connect(&shard, &Address::Unix(path), options).await.unwrap();
             let mut buf = shard.pool().get(length);
             buf.fill(0xee);

@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use braid_device::{
-    Completion, Device, DeviceInfo, FindHoles, Holes, Op, OpenError, Request as DeviceRequest,
-    Target, TargetInfo,
+    Completion, Device, DeviceInfo, FindHoles, Holes, IoErrorKind, IoSets, Op, OpenError,
+    Request as DeviceRequest, Target, TargetInfo,
 };
 use braid_nbd::protocol::constants::*;
-use braid_nbd::protocol::encode_option;
+use braid_nbd::protocol::{ClientOptions, Headers, encode_option};
 use braid_shard::Shard;
 use support::{DISK_BYTES, World};
 
@@ -301,4 +301,35 @@ fn zeroes_that_a_stopping_server_ends_are_no_success() {
     if !rest.is_empty() {
         assert_eq!((&rest[6..8], &rest[32..36]), (&b"\x80\x01"[..], &b"\0\0\0\x6c"[..]));
     }
+}
+
+#[test]
+fn our_own_client_clears_more_than_four_gibibytes_by_one_request() {
+    let vast = Vast::new();
+    let world = vast.world();
+    let address = world.unix();
+    world.on_shard(move |shard| async move {
+        let options = ClientOptions { export: "disk".into(), headers: Headers::Extended };
+        let client = braid_nbd::client::Client::connect(&shard, &address, options).await.unwrap();
+        assert_eq!(client.offer().headers, Headers::Extended);
+        let sets = IoSets::new(&shard);
+        let trim = DeviceRequest { offset: TIB, op: Op::Discard { len: 16 * TIB } };
+        assert_eq!(sets.one(&*client, trim).await.result, Ok(()));
+        let op = Op::WriteZeroes { len: 6 << 30, unmap: true, fua: true };
+        let zeroes = DeviceRequest { offset: 4096, op };
+        assert_eq!(sets.one(&*client, zeroes).await.result, Ok(()));
+        let read = DeviceRequest::read(VAST_BYTES - 4096, shard.pool().get(4096));
+        assert_eq!(sets.one(&*client, read).await.result, Ok(()));
+    });
+    assert_eq!(vast.done("trim", 1 << 30), (16 << 10, TIB..17 * TIB));
+    assert_eq!(vast.done("zeroes", 128 << 20).1, 4096..4096 + (6 << 30));
+    // What was compact before is refused by the client itself.
+    let compact = world.unix();
+    world.on_shard(move |shard| async move {
+        let options = ClientOptions { export: "disk".into(), headers: Headers::Structured };
+        let client = braid_nbd::client::Client::connect(&shard, &compact, options).await.unwrap();
+        let trim = DeviceRequest { offset: 0, op: Op::Discard { len: 5 << 30 } };
+        let result = IoSets::new(&shard).one(&*client, trim).await.result;
+        assert_eq!(result.unwrap_err().kind, IoErrorKind::Invalid);
+    });
 }

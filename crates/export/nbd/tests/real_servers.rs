@@ -10,7 +10,7 @@ use std::time::Duration;
 use braid_device::{Device, IoSets, Op, Request};
 use braid_nbd::Address;
 use braid_nbd::client::Client;
-use braid_nbd::protocol::ClientOptions;
+use braid_nbd::protocol::{ClientOptions, Headers};
 use braid_shard::threads::start;
 
 const BYTES: u64 = 8 << 20;
@@ -49,7 +49,7 @@ impl Drop for QemuNbd {
 }
 
 /// Data, holes, writes, zeroes, discards and flushes against qemu-nbd.
-fn exchange(structured: bool) {
+fn exchange(headers: Headers) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (socket, path) = (folder.path().join("socket"), folder.path().join("disk"));
     let file = File::options().read(true).write(true).create_new(true).open(&path);
@@ -67,10 +67,12 @@ fn exchange(structured: bool) {
     let ran = shards.remotes()[0].call_async(move |shard, give| {
         let shard = shard.clone();
         shard.clone().spawn(async move {
-            let options = ClientOptions { export: "disk".into(), structured };
+            let options = ClientOptions { export: "disk".into(), headers };
             let client = Client::connect(&shard, &Address::Unix(socket), options).await;
             let client = client.expect("qemu-nbd serves");
-            assert_eq!((client.info().size, client.offer().structured), (BYTES, structured));
+            assert_eq!(client.info().size, BYTES);
+            let structured = client.offer().headers.structured();
+            assert_eq!(structured, headers != Headers::Simple, "less is taken, too");
             let sets = IoSets::new(&shard);
 
             let mut payload = shard.pool().get(3 << 20);
@@ -106,10 +108,16 @@ fn exchange(structured: bool) {
 
 #[test]
 fn qemu_nbd_with_structured_replies_and_holes() {
-    exchange(true);
+    exchange(Headers::Structured);
 }
 
 #[test]
 fn qemu_nbd_with_simple_replies() {
-    exchange(false);
+    exchange(Headers::Simple);
+}
+
+/// Before version 8.2 it has none, and the client is content with structured replies.
+#[test]
+fn qemu_nbd_asked_for_extended_headers() {
+    exchange(Headers::Extended);
 }

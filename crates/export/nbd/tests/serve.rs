@@ -14,13 +14,13 @@ use braid_export::{Allowed, Export};
 use braid_nbd::Address;
 use braid_nbd::client::{Client, ConnectError};
 use braid_nbd::protocol::constants::*;
-use braid_nbd::protocol::{ClientOptions, Command, Request};
+use braid_nbd::protocol::{ClientOptions, Command, Headers, Request};
 use braid_nbd::serve::{Limits, ListenError, ServeError, Server};
 use braid_shard::Shard;
 use support::{DISK_BYTES, Plain, RamTarget, World};
 
-fn options(export: &str, structured: bool) -> ClientOptions {
-    ClientOptions { export: export.into(), structured }
+fn options(export: &str, headers: Headers) -> ClientOptions {
+    ClientOptions { export: export.into(), headers }
 }
 
 fn request(cookie: u64, command: Command, offset: u64, length: u32) -> Request {
@@ -53,15 +53,14 @@ impl Numbers {
 }
 
 /// Writes, zeroes and reads of all sizes at random places, many in flight, against a model.
-async fn storm(shard: Shard, address: Address, structured: bool) {
+async fn storm(shard: Shard, address: Address, headers: Headers) {
     const BLOCK: u64 = 512;
-    let client =
-        Client::connect(&shard, &address, options("", structured)).await.expect("a client");
+    let client = Client::connect(&shard, &address, options("", headers)).await.expect("a client");
     assert_eq!(client.info().size, DISK_BYTES);
-    assert_eq!(client.offer().structured, structured);
+    assert_eq!(client.offer().headers, headers);
     let sets = IoSets::new(&shard);
     let mut model = vec![0u8; DISK_BYTES as usize];
-    let mut numbers = Numbers(structured.into());
+    let mut numbers = Numbers(headers as u64);
     for round in 0..40u64 {
         let mut set = sets.start();
         // Disjoint ranges, as the order of requests in flight is open.
@@ -121,14 +120,21 @@ async fn storm(shard: Shard, address: Address, structured: bool) {
 fn data_survives_a_storm_of_requests_over_unix_with_structured_replies() {
     let world = World::new();
     let address = world.unix();
-    world.on_shard(move |shard| storm(shard, address, true));
+    world.on_shard(move |shard| storm(shard, address, Headers::Structured));
+}
+
+#[test]
+fn data_survives_a_storm_of_requests_over_tcp_with_extended_headers() {
+    let world = World::new();
+    let address = world.tcp();
+    world.on_shard(move |shard| storm(shard, address, Headers::Extended));
 }
 
 #[test]
 fn data_survives_a_storm_of_requests_over_tcp_with_simple_replies() {
     let world = World::new();
     let address = world.tcp();
-    world.on_shard(move |shard| storm(shard, address, false));
+    world.on_shard(move |shard| storm(shard, address, Headers::Simple));
 }
 
 #[test]
@@ -311,12 +317,13 @@ fn the_client_says_what_went_wrong() {
     let world = World::new();
     let (good, absent) = (world.unix(), Address::Unix(world.folder.path().join("nobody")));
     world.on_shard(move |shard| async move {
-        let refused = Client::connect(&shard, &good, options("nothing", true)).await;
+        let refused = Client::connect(&shard, &good, options("nothing", Headers::Structured)).await;
         assert!(matches!(refused, Err(ConnectError::Handshake(_))));
-        let nobody = Client::connect(&shard, &absent, options("", true)).await;
+        let nobody = Client::connect(&shard, &absent, options("", Headers::Structured)).await;
         assert!(matches!(nobody, Err(ConnectError::Connect { .. })));
-        let fixed =
-            Client::connect(&shard, &good, options("fixed", true)).await.expect("an export");
+        let fixed = Client::connect(&shard, &good, options("fixed", Headers::Structured))
+            .await
+            .expect("an export");
         let sets = IoSets::new(&shard);
         let write = DeviceRequest::write(0, shard.pool().zeroed(512).freeze(), false);
         let kind = sets.one(&*fixed, write).await.result.map_err(|error| error.kind);
@@ -335,7 +342,9 @@ fn requests_of_a_client_whose_server_stops_fail_and_nothing_hangs() {
     // Kept on its shard for the second call.
     let (send, receive) = std::sync::mpsc::channel();
     world.on_shard(move |shard| async move {
-        let client = Client::connect(&shard, &address, options("", true)).await.expect("a client");
+        let client = Client::connect(&shard, &address, options("", Headers::Structured))
+            .await
+            .expect("a client");
         let (stopped, wait) = braid_shard::sync::promise::<()>(&shard);
         let waiter = shard.clone();
         shard.spawn(async move {
@@ -350,7 +359,7 @@ fn requests_of_a_client_whose_server_stops_fail_and_nothing_hangs() {
     });
     assert_eq!(world.server().connections(), 2);
     world.stop();
-    assert!(!idle.offer.structured);
+    assert!(!idle.offer.headers.structured());
     world.on_shard(|_| async { drop(STOPPED.with(|place| place.take())) });
     assert_eq!(receive.recv(), Ok(Err(IoErrorKind::Gone)));
     assert!(!world.socket().exists());
@@ -427,7 +436,7 @@ fn what_is_offered_may_change_while_the_server_runs() {
     let names = world.on_shard({
         let address = world.unix();
         move |shard| async move {
-            let options = ClientOptions { export: "late".into(), structured: true };
+            let options = ClientOptions { export: "late".into(), headers: Headers::Structured };
             Client::connect(&shard, &address, options).await.map(|_| ()).map_err(|e| e.to_string())
         }
     });

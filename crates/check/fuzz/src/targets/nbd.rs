@@ -84,6 +84,16 @@ pub const REPLIES: Target = Target {
     ..PLAIN
 };
 
+/// The same with extended headers: an error first, then a success.
+pub const EXTENDED_REPLIES: Target = Target {
+    name: "nbd-extended-replies",
+    what: "NBD client: extended replies",
+    fields: &[be(1, 4), be(5, 2), be(7, 2), be(9, 8), be(17, 8), be(25, 8), be(33, 4), be(37, 2)],
+    fix: no_checksum,
+    run: |input| both_ways(input, extended_replies),
+    ..PLAIN
+};
+
 const REQUEST_FIELDS: &[Field] = &[
     be(1, 4),
     be(5, 2),
@@ -259,7 +269,7 @@ fn requests(headers: Headers, pieces: &mut dyn Iterator<Item = &[u8]>) -> Result
 }
 
 fn client_handshake(pieces: &mut dyn Iterator<Item = &[u8]>) -> Result<Meaning, String> {
-    let options = ClientOptions { export: "disk".to_owned(), structured: true };
+    let options = ClientOptions { export: "disk".to_owned(), headers: Headers::Structured };
     let mut handshake = ClientHandshake::new(options).map_err(|error| error.to_string())?;
     let mut out = Vec::new();
     let mut events = Vec::new();
@@ -288,7 +298,18 @@ fn client_handshake(pieces: &mut dyn Iterator<Item = &[u8]>) -> Result<Meaning, 
 }
 
 fn replies(pieces: &mut dyn Iterator<Item = &[u8]>) -> Result<Meaning, String> {
-    let mut decoder = ReplyDecoder::new();
+    replies_with(Headers::Structured, pieces)
+}
+
+fn extended_replies(pieces: &mut dyn Iterator<Item = &[u8]>) -> Result<Meaning, String> {
+    replies_with(Headers::Extended, pieces)
+}
+
+fn replies_with(
+    headers: Headers,
+    pieces: &mut dyn Iterator<Item = &[u8]>,
+) -> Result<Meaning, String> {
+    let mut decoder = ReplyDecoder::new(headers);
     let mut events = Vec::new();
     let mut verdict = Verdict::Refused;
     let mut payload = 0usize;

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use braid_device::{IoSets, Op, Request};
 use braid_nbd::Address;
 use braid_nbd::client::Client;
-use braid_nbd::protocol::ClientOptions;
+use braid_nbd::protocol::{ClientOptions, Headers};
 use braid_shard::Shard;
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -330,7 +330,7 @@ impl Life {
         let address = Address::Unix(self.folder.join("nbd.sock"));
         let on = shard.clone();
         let done = shard.block_on(async move {
-            let options = ClientOptions { export: "data".to_owned(), structured: true };
+            let options = ClientOptions { export: "data".to_owned(), headers: Headers::Structured };
             let client = Client::connect(&on, &address, options).await.map_err(text)?;
             work(&on, &client).await
         });

@@ -74,8 +74,7 @@ impl Life {
         devices.retain(|_, device| device.strong_count() > 0);
         let lost = Arc::clone(&self.lost);
         let client = Client::sharing(shard, &self.uri, self.offer.clone(), lost);
-        let export = &self.offer.export;
-        let fitted = Fitted::new(shard, client, export.features, export.block.maximum);
+        let fitted = Fitted::new(shard, client, &self.offer);
         let device = Rc::new(fitted.plugged());
         devices.insert(self.number, Rc::downgrade(&device));
         device

@@ -282,3 +282,43 @@ fn replies_are_the_bytes_of_the_specification() {
     ];
     assert_eq!(extents, expected.concat());
 }
+
+#[test]
+fn a_client_understands_the_servers_extended_replies_and_no_others() {
+    let (encoder, asked) =
+        (ReplyEncoder::new(Headers::Extended), Asked { cookie: COOKIE, offset: 512 });
+    let mut stream = Vec::new();
+    encoder.done(asked, &mut stream);
+    encoder.error(asked, ErrorCode::NoSpace, "full", &mut stream);
+    encoder.read(asked, 4096, &mut stream);
+    for piece in [1, 7, stream.len()] {
+        let mut decoder = ReplyDecoder::new(Headers::Extended);
+        let mut events = Vec::new();
+        for mut input in stream.chunks(piece) {
+            loop {
+                match decoder.step(&mut input).unwrap() {
+                    ReplyEvent::NeedMore => break,
+                    event => events.push(event),
+                }
+            }
+        }
+        let (cookie, done) = (COOKIE, true);
+        let expected = [
+            ReplyEvent::Done { cookie },
+            ReplyEvent::Error { cookie, code: ErrorCode::NoSpace, done },
+            ReplyEvent::Data { cookie, offset: 512, length: 4096, done },
+        ];
+        assert_eq!(events, expected);
+        assert_eq!(decoder.message(), "full");
+    }
+    let mut structured = Vec::new();
+    ReplyEncoder::new(Headers::Structured).error(asked, ErrorCode::Io, "", &mut structured);
+    structured.resize(EXTENDED_CHUNK_BYTES, 0);
+    let violation = ReplyDecoder::new(Headers::Extended).step(&mut &structured[..]);
+    assert_eq!(violation, Err(ReplyViolation::Magic(STRUCTURED_REPLY_MAGIC)));
+    // Longer than any payload.
+    let mut long = stream[..EXTENDED_CHUNK_BYTES].to_vec();
+    long[24] = 1;
+    let violation = ReplyDecoder::new(Headers::Extended).step(&mut &long[..]);
+    assert_eq!(violation, Err(ReplyViolation::Malformed(REPLY_TYPE_NONE)));
+}

@@ -1,11 +1,12 @@
 //! The client's side of the fixed newstyle handshake (proto.md, "Handshake").
 //!
-//! Owns: the order of options (TLS first where it is wanted, structured replies, then `NBD_OPT_GO`, falling back to
-//! `NBD_OPT_EXPORT_NAME` on old servers) and what the server offered. Does not know sockets.
+//! Owns: the order of options (TLS first where it is wanted, extended headers, else structured replies, then `NBD_OPT_GO`,
+//! falling back to `NBD_OPT_EXPORT_NAME` on old servers) and what the server offered. Does not know sockets.
 //! Invariant: at most one option is outstanding, and a reply longer than the limit ends it.
 
 use super::constants::*;
 use super::export::{BlockSizes, Export, Features};
+use super::headers::Headers;
 use super::wire::{Fields, Gather, take_up_to};
 
 pub use super::handshake_server::encode_option;
@@ -15,8 +16,8 @@ pub use super::handshake_server::encode_option;
 pub struct ClientOptions {
     /// Export name, at most 4096 bytes; empty for the default export.
     pub export: String,
-    /// Ask for structured replies.
-    pub structured: bool,
+    /// The most that is asked for. A server that has it not is asked for less.
+    pub headers: Headers,
 }
 
 /// The offer of a server after a completed handshake.
@@ -24,8 +25,8 @@ pub struct ClientOptions {
 pub struct ServerOffer {
     /// The export: its name as asked for, or as the server calls it; size, block sizes, features.
     pub export: Export,
-    /// Replies are structured.
-    pub structured: bool,
+    /// What was agreed on.
+    pub headers: Headers,
 }
 
 /// The outcome of [`ClientHandshake::step`].
@@ -109,7 +110,7 @@ pub struct ClientHandshake {
     option: u32,
     /// TLS is wanted, and has not begun.
     tls: bool,
-    structured: bool,
+    headers: Headers,
     no_zeroes: bool,
     sized: bool,
     export: Export,
@@ -141,7 +142,7 @@ impl ClientHandshake {
             data: Vec::new(),
             option: 0,
             tls: false,
-            structured: false,
+            headers: Headers::Simple,
             no_zeroes: false,
             sized: false,
             export,
@@ -213,7 +214,7 @@ impl ClientHandshake {
                 State::Finished => {
                     return Ok(ClientHandshakeStep::Transmission(Box::new(ServerOffer {
                         export: self.export.clone(),
-                        structured: self.structured,
+                        headers: self.headers,
                     })));
                 }
             }
@@ -241,10 +242,10 @@ impl ClientHandshake {
     }
 
     fn first_option(&mut self, out: &mut Vec<u8>) {
-        if self.options.structured {
-            self.send(OPT_STRUCTURED_REPLY, &[], out);
-        } else {
-            self.go(out);
+        match self.options.headers {
+            Headers::Simple => self.go(out),
+            Headers::Structured => self.send(OPT_STRUCTURED_REPLY, &[], out),
+            Headers::Extended => self.send(OPT_EXTENDED_HEADERS, &[], out),
         }
     }
 
@@ -298,8 +299,15 @@ impl ClientHandshake {
                 let message = String::from_utf8_lossy(data).into_owned();
                 return Err(ClientHandshakeError::NoTls { code, message });
             }
+            (OPT_EXTENDED_HEADERS, REP_ACK) => {
+                self.headers = Headers::Extended;
+                self.go(out);
+            }
+            (OPT_EXTENDED_HEADERS, _) if kind & REP_FLAG_ERROR != 0 => {
+                self.send(OPT_STRUCTURED_REPLY, &[], out);
+            }
             (OPT_STRUCTURED_REPLY, REP_ACK) => {
-                self.structured = true;
+                self.headers = Headers::Structured;
                 self.go(out);
             }
             // Any error means: simple replies, which every server has.
@@ -307,6 +315,10 @@ impl ClientHandshake {
             (OPT_GO, REP_INFO) => self.info(data)?,
             (OPT_GO, REP_ACK) if self.sized => self.state = State::Finished,
             (OPT_GO, REP_ACK) => return Err(self.malformed("accepted without a size")),
+            // It would be against the specification (`NBD_OPT_EXTENDED_HEADERS`), and what follows has no extended form.
+            (OPT_GO, REP_ERR_UNSUP) if self.headers == Headers::Extended => {
+                return Err(self.malformed("not known, though headers are extended"));
+            }
             (OPT_GO, REP_ERR_UNSUP) => {
                 let name = self.options.export.clone();
                 encode_option(out, OPT_EXPORT_NAME, &[name.as_bytes()]);

@@ -342,11 +342,11 @@ fn tables_that_must_not_be_advertised_are_refused() {
 }
 
 /// Runs our client against our server, moving at most `piece` bytes at a time.
-fn meet(export: &str, structured: bool, piece: usize) -> Result<ServerOffer, ClientHandshakeError> {
+fn meet(export: &str, headers: Headers, piece: usize) -> Result<ServerOffer, ClientHandshakeError> {
     let exports = table();
     let mut to_client = Vec::new();
     let mut server = ServerHandshake::new(TlsOffer::Off, &mut to_client);
-    let options = ClientOptions { export: export.into(), structured };
+    let options = ClientOptions { export: export.into(), headers };
     let mut client = ClientHandshake::new(options)?;
     let mut to_server = Vec::new();
     loop {
@@ -368,11 +368,36 @@ fn meet(export: &str, structured: bool, piece: usize) -> Result<ServerOffer, Cli
 }
 
 #[test]
+fn a_client_is_content_with_less_than_extended_headers() {
+    let refusal = |option: u32| {
+        let mut bytes = OPTION_REPLY_MAGIC.to_be_bytes().to_vec();
+        for word in [option, REP_ERR_UNSUP, 0] {
+            bytes.extend_from_slice(&word.to_be_bytes());
+        }
+        bytes
+    };
+    let options = ClientOptions { export: "alpha".into(), headers: Headers::Extended };
+    let mut client = ClientHandshake::new(options).unwrap();
+    let mut asked = Vec::new();
+    let mut hear = |bytes: &[u8]| {
+        asked.clear();
+        let step = client.step(&mut &bytes[..], &mut asked);
+        assert_eq!(step, Ok(ClientHandshakeStep::NeedMore));
+        asked.clone()
+    };
+    let option = |number: u32| [&OPTION_MAGIC.to_be_bytes()[..], &number.to_be_bytes()].concat();
+    let first = hear(b"NBDMAGICIHAVEOPT\x00\x03");
+    assert!(first[4..].starts_with(&option(OPT_EXTENDED_HEADERS)));
+    assert!(hear(&refusal(OPT_EXTENDED_HEADERS)).starts_with(&option(OPT_STRUCTURED_REPLY)));
+    assert!(hear(&refusal(OPT_STRUCTURED_REPLY)).starts_with(&option(OPT_GO)));
+}
+
+#[test]
 fn client_and_server_agree_whatever_the_piece_size() {
     for piece in [1, 2, 3, 17, 4096] {
-        for structured in [false, true] {
-            let offer = meet("", structured, piece).expect("the default export exists");
-            assert_eq!(offer.structured, structured);
+        for headers in [Headers::Simple, Headers::Structured, Headers::Extended] {
+            let offer = meet("", headers, piece).expect("the default export exists");
+            assert_eq!(offer.headers, headers);
             assert_eq!(offer.export, table().exports()[1]);
         }
     }
@@ -380,7 +405,7 @@ fn client_and_server_agree_whatever_the_piece_size() {
 
 #[test]
 fn client_reports_a_refusal_in_the_servers_words() {
-    let refused = meet("gamma", true, 4096).expect_err("there is no such export");
+    let refused = meet("gamma", Headers::Structured, 4096).expect_err("there is no such export");
     let ClientHandshakeError::Refused { export, code, message } = refused else {
         panic!("{refused:?}");
     };
@@ -390,7 +415,7 @@ fn client_reports_a_refusal_in_the_servers_words() {
 
 #[test]
 fn client_falls_back_to_export_name_on_a_server_without_go() {
-    let options = ClientOptions { export: "old".into(), structured: true };
+    let options = ClientOptions { export: "old".into(), headers: Headers::Structured };
     let mut client = ClientHandshake::new(options).expect("the name is short");
     let mut server = b"NBDMAGICIHAVEOPT\x00\x01".to_vec();
     for option in [OPT_STRUCTURED_REPLY, OPT_GO] {
@@ -409,7 +434,7 @@ fn client_falls_back_to_export_name_on_a_server_without_go() {
     let ClientHandshakeStep::Transmission(offer) = step else { panic!("{step:?}") };
     assert_eq!(input, b"reply");
     assert_eq!(offer.export.size, 1 << 30);
-    assert!(offer.export.features.read_only && !offer.structured);
+    assert!(offer.export.features.read_only && offer.headers == Headers::Simple);
     let mut expected = client_flags(FLAG_C_FIXED_NEWSTYLE);
     encode_option(&mut expected, OPT_STRUCTURED_REPLY, &[]);
     let items = [INFO_NAME, INFO_DESCRIPTION, INFO_BLOCK_SIZE];
@@ -421,7 +446,7 @@ fn client_falls_back_to_export_name_on_a_server_without_go() {
 #[test]
 fn client_refuses_what_is_no_nbd_server() {
     let new = || {
-        ClientHandshake::new(ClientOptions { export: String::new(), structured: false })
+        ClientHandshake::new(ClientOptions { export: String::new(), headers: Headers::Simple })
             .expect("the name is short")
     };
     let mut out = Vec::new();
@@ -493,7 +518,7 @@ proptest! {
         }
         stream.extend_from_slice(&bytes);
         let run = |piece: usize| {
-            let options = ClientOptions { export: "alpha".into(), structured: false };
+            let options = ClientOptions { export: "alpha".into(), headers: Headers::Simple };
             let mut client = ClientHandshake::new(options).expect("the name is short");
             let mut out = Vec::new();
             let mut last = Ok(ClientHandshakeStep::NeedMore);
@@ -577,7 +602,7 @@ fn what_was_agreed_on_before_tls_counts_no_more_within_it() {
 
 #[test]
 fn a_client_that_wants_tls_asks_for_nothing_before_it_or_gives_up() {
-    let options = || ClientOptions { export: "alpha".into(), structured: true };
+    let options = || ClientOptions { export: "alpha".into(), headers: Headers::Structured };
     let mut to_client = Vec::new();
     let mut server = ServerHandshake::new(TlsOffer::Require, &mut to_client);
     let mut client = ClientHandshake::new(options()).unwrap().within_tls();
@@ -601,7 +626,7 @@ fn a_client_that_wants_tls_asks_for_nothing_before_it_or_gives_up() {
     let outcome = go_on(&mut server, Vec::new(), &more, 1000);
     let step = client.step(&mut &outcome.sent[..], &mut none);
     let Ok(ClientHandshakeStep::Transmission(offer)) = step else { panic!("{step:?}") };
-    assert_eq!((offer.export.name.as_str(), offer.structured), ("alpha", true));
+    assert_eq!((offer.export.name.as_str(), offer.headers), ("alpha", Headers::Structured));
 
     let mut to_client = Vec::new();
     let mut server = ServerHandshake::new(TlsOffer::Off, &mut to_client);

@@ -1,10 +1,11 @@
 //! The client's side of replies: splitting the server's stream into events.
 //!
-//! Owns the decoding of simple replies and structured chunks. Does not know which requests are in
+//! Owns the decoding of simple replies, structured chunks and extended ones. Does not know which requests are in
 //! flight: a caller matches cookies, and takes a read's data out of the stream itself.
 //! Invariant: nothing but an error's message (at most 4 KiB) is held.
 
 use super::constants::*;
+use super::headers::Headers;
 use super::reply::ErrorCode;
 use super::wire::{Fields, Gather, take_up_to};
 
@@ -108,21 +109,17 @@ pub struct ReplyDecoder {
     eight: Gather<8>,
     twelve: Gather<12>,
     sixteen: Gather<16>,
+    extended: Option<Gather<EXTENDED_CHUNK_BYTES>>,
     body: Vec<u8>,
     message: String,
 }
 
-impl Default for ReplyDecoder {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl ReplyDecoder {
-    /// A decoder at the first reply.
+    /// A decoder at the first reply, on a connection with these headers.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(headers: Headers) -> Self {
         Self {
+            extended: (headers == Headers::Extended).then(Gather::new),
             state: State::Head,
             four: Gather::new(),
             eight: Gather::new(),
@@ -156,10 +153,16 @@ impl ReplyDecoder {
         const NEED_MORE: Result<Option<ReplyEvent>, ReplyViolation> =
             Ok(Some(ReplyEvent::NeedMore));
         match self.state {
-            State::Head => {
-                let Some(bytes) = self.sixteen.take(input) else { return NEED_MORE };
-                self.head(&bytes)
-            }
+            State::Head => match &mut self.extended {
+                None => {
+                    let Some(bytes) = self.sixteen.take(input) else { return NEED_MORE };
+                    self.head(&bytes)
+                }
+                Some(head) => {
+                    let Some(bytes) = head.take(input) else { return NEED_MORE };
+                    self.extended_head(&bytes)
+                }
+            },
             State::Length { kind, done, cookie } => {
                 let Some(bytes) = self.four.take(input) else { return NEED_MORE };
                 self.chunk(kind, done, cookie, u32::from_be_bytes(bytes))
@@ -242,6 +245,27 @@ impl ReplyDecoder {
             }
             other => Err(ReplyViolation::Magic(other.unwrap_or(0))),
         }
+    }
+
+    /// Whoever has extended headers gets nothing else (`NBD_OPT_EXTENDED_HEADERS`).
+    fn extended_head(
+        &mut self,
+        bytes: &[u8; EXTENDED_CHUNK_BYTES],
+    ) -> Result<Option<ReplyEvent>, ReplyViolation> {
+        let mut fields = Fields(bytes);
+        let magic = fields.u32().unwrap_or(0);
+        if magic != EXTENDED_REPLY_MAGIC {
+            return Err(ReplyViolation::Magic(magic));
+        }
+        // The offset repeats the request's, which its cookie tells as well.
+        let (Some(flags), Some(kind), Some(cookie), Some(_offset), Some(length)) =
+            (fields.u16(), fields.u16(), fields.u64(), fields.u64(), fields.u64())
+        else {
+            return Err(ReplyViolation::Magic(magic));
+        };
+        // No payload that is asked for has more than 32 bits.
+        let length = u32::try_from(length).map_err(|_| ReplyViolation::Malformed(kind))?;
+        self.chunk(kind, flags & REPLY_FLAG_DONE != 0, cookie, length)
     }
 
     /// Begins the payload of a chunk (proto.md, "Structured reply types" for the lengths).

@@ -122,10 +122,33 @@ impl Request {
         bytes
     }
 
+    /// Appends the request in the form of these headers; a write's payload follows it.
+    pub fn put(&self, headers: Headers, out: &mut Vec<u8>) {
+        match headers {
+            Headers::Simple | Headers::Structured => out.extend_from_slice(&self.encode()),
+            Headers::Extended => out.extend_from_slice(&self.encode_extended()),
+        }
+    }
+
     /// A disconnect request, which has no reply.
     #[must_use]
     pub fn encode_disconnect() -> [u8; REQUEST_BYTES] {
         encode(0, CMD_DISC, 0, 0, 0)
+    }
+
+    /// Appends a disconnect request in the form of these headers.
+    pub fn put_disconnect(headers: Headers, out: &mut Vec<u8>) {
+        match headers {
+            Headers::Simple | Headers::Structured => {
+                out.extend_from_slice(&Request::encode_disconnect());
+            }
+            Headers::Extended => {
+                let mut bytes = [0; EXTENDED_REQUEST_BYTES];
+                bytes[0..4].copy_from_slice(&EXTENDED_REQUEST_MAGIC.to_be_bytes());
+                bytes[6..8].copy_from_slice(&CMD_DISC.to_be_bytes());
+                out.extend_from_slice(&bytes);
+            }
+        }
     }
 }
 

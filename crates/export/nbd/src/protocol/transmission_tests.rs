@@ -231,7 +231,7 @@ fn an_overlong_message_is_cut_between_characters() {
     let mut out = Vec::new();
     let encoder = ReplyEncoder::new(Headers::Structured);
     encoder.error(asked(1, 0), ErrorCode::Io, &"é".repeat(3000), &mut out);
-    let mut decoder = ReplyDecoder::new();
+    let mut decoder = ReplyDecoder::new(Headers::Structured);
     let event = decoder.step(&mut &out[..]).expect("our own reply is well formed");
     assert_eq!(event, ReplyEvent::Error { cookie: 1, code: ErrorCode::Io, done: true });
     assert_eq!(decoder.message(), "é".repeat(2048));
@@ -246,7 +246,7 @@ fn malformed_chunks_end_the_connection() {
         bytes.extend_from_slice(&7u64.to_be_bytes());
         bytes.extend_from_slice(&(payload.len() as u32).to_be_bytes());
         bytes.extend_from_slice(payload);
-        ReplyDecoder::new().step(&mut &bytes[..])
+        ReplyDecoder::new(Headers::Structured).step(&mut &bytes[..])
     };
     for (flags, kind, payload) in [
         (0, REPLY_TYPE_NONE, &[][..]),
@@ -327,7 +327,7 @@ fn request_events(
 
 /// Everything a reply decoder says about `stream`; data is taken when its length is known.
 fn reply_events(stream: &[u8], piece: usize) -> (Vec<ReplyEvent>, Option<ReplyViolation>, Vec<u8>) {
-    let mut decoder = ReplyDecoder::new();
+    let mut decoder = ReplyDecoder::new(Headers::Structured);
     let (mut events, mut data, mut owed) = (Vec::new(), Vec::new(), 0usize);
     for bytes in stream.chunks(piece.min(stream.len().max(1))) {
         let mut input = bytes;

@@ -20,7 +20,7 @@ use braid_nbd::Address;
 use braid_nbd::protocol::constants::*;
 use braid_nbd::protocol::encode_option;
 use braid_nbd::protocol::{
-    ClientHandshake, ClientHandshakeStep, ClientOptions, Request, ServerOffer,
+    ClientHandshake, ClientHandshakeStep, ClientOptions, Headers, Request, ServerOffer,
 };
 use braid_nbd::serve::{Limits, Server};
 use braid_shard::Shard;
@@ -251,7 +251,8 @@ impl Plain {
 
     fn try_enter_with(path: PathBuf, export: &str, structured: bool) -> Option<Plain> {
         let mut socket = UnixStream::connect(path).expect("a listening server");
-        let options = ClientOptions { export: export.into(), structured };
+        let headers = if structured { Headers::Structured } else { Headers::Simple };
+        let options = ClientOptions { export: export.into(), headers };
         let mut handshake = ClientHandshake::new(options).expect("a short name");
         let mut input = [0; 1];
         loop {

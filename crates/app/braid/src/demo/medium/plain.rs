@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use braid_device::{Device, IoSets, Op, Request};
 use braid_nbd::Address;
 use braid_nbd::client::Client;
-use braid_nbd::protocol::ClientOptions;
+use braid_nbd::protocol::{ClientOptions, Headers};
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use braid_shard::threads::Shards;
@@ -46,7 +46,7 @@ impl Plain {
         let plain = Plain { shards };
         let (address, export) = (address.clone(), name.to_string());
         plain.run(move |shard| async move {
-            let options = ClientOptions { export, structured: true };
+            let options = ClientOptions { export, headers: Headers::Structured };
             let client = Client::connect(&shard, &address, options).await?;
             *shard.local::<Connected>().0.borrow_mut() = Some(client);
             Ok(())
