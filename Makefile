@@ -18,7 +18,7 @@ OPERATIONS ?= 40000
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deb setup take-overs
+.PHONY: screenshots help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deb setup take-overs
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -60,6 +60,10 @@ test-vm: ## Of the tests, those that need a newer kernel's drivers, in a guest u
 
 test-command: ## Of the tests, those of the command and its server as a user runs them; as root, since some mount
 	$(TESTS) --test command --test volume
+
+screenshots: ## Take the pictures of docs/web.md again, by the test of the page in Chromium
+	scripts/setup-packages test
+	BRAID_SCREENSHOTS=$(CURDIR)/docs/web $(TESTS) --test command -- web::a_browser
 
 test-seeds: ## Of the tests, the histories of the simulator: all saved seeds, and 500 that are always the same
 	$(TESTS) --test seeds

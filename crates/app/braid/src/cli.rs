@@ -23,6 +23,7 @@ mod top;
 pub mod ublk;
 pub mod vhost;
 pub mod volume;
+pub mod web;
 
 pub use bench::{Bench, Seconds, Way};
 pub use changes::{Remove, Replace, SomeMembers};
@@ -254,6 +255,8 @@ pub struct Serve {
     pub spare_group: Option<SpareGroup>,
     #[command(flatten)]
     pub metrics: Metrics,
+    #[command(flatten)]
+    pub web: web::Web,
     /// The group, by name or number, whose users may look at this server by the control socket: `detail`, `status`, `top`,
     /// GET of its API. Its own user and root may change something.
     #[arg(long, value_name = "GROUP", value_parser = nbd::group)]

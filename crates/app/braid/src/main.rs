@@ -31,6 +31,7 @@ mod source;
 mod take_over;
 mod volumes;
 mod wanted;
+mod web;
 
 use clap::Parser;
 use service::Priority;

@@ -6,6 +6,7 @@
 //! Invariant: a request is answered by any number of [`Answer::Progress`] and then one other answer.
 
 mod counters;
+mod event;
 mod job;
 mod refusal;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod steps;
 pub mod volume;
 
 pub use counters::Counters;
+pub use event::{Event, Numbered};
 pub use job::Job;
 pub use refusal::{Code, Refusal};
 pub use scrubbed::{Found, FoundPlace, InDoubt, ScrubReport, ScrubState, Scrubbed};
@@ -163,6 +165,8 @@ pub enum Request {
     Get { array: Option<String> },
     /// What one array has done.
     Stat { array: Option<String> },
+    /// What has happened to arrays, as far as the server keeps it; `after`: only events with greater numbers.
+    Events { after: Option<u64> },
     /// Start arrays: of `members`, as they would be given to `serve`; those called by one of `arrays`; with `scan` all that
     /// the server's configuration wants. `run`: without members that are missing; `force`: also where that may bring wrong
     /// blocks back.
@@ -291,6 +295,9 @@ pub enum Answer {
         last: Option<Box<ScrubReport>>,
         in_doubt: Option<InDoubt>,
     },
+    /// What has happened, oldest first. `since`: which server counts, by the microseconds since 1970 of its start; another
+    /// counts anew.
+    Events { since: u64, events: Vec<Numbered> },
     /// Arrays were started, or members taken by those that run: in sentences; and what is waited for, with the reason.
     Started { done: Vec<String>, waiting: Vec<String> },
     /// A job is running.

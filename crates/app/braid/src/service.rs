@@ -5,7 +5,9 @@
 
 use rustix::mm::MlockAllFlags;
 use rustix::process::{Resource, configure_io_flusher_behavior, getrlimit};
+use schemars::JsonSchema;
 use sd_notify::NotifyState;
+use serde::{Deserialize, Serialize};
 use std::os::linux::fs::MetadataExt;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -14,7 +16,10 @@ use std::time::Duration;
 const OOM_SCORE: &str = "-900";
 
 /// The importance of a line, as syslog and the journal number it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
 pub enum Priority {
     /// Data is in danger.
     Critical = 2,

@@ -44,6 +44,7 @@ const fn post(path: &'static str, verb: &'static str, answers: &'static [&'stati
 /// All of them. Where two stand for a request, the first whose fixed fields it has is taken.
 pub const ROUTES: &[Route] = &[
     get("/ping", "ping", DONE),
+    get("/events", "events", &["events"]),
     post("/server/start", "start", &["started"]),
     Route { fixed: &[("array", Fixed::Null)], ..post("/server/stop", "stop", DONE) },
     post("/server/take-over", "take-over", DONE),

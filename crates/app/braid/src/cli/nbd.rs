@@ -1,6 +1,6 @@
 //! What all NBD clients of a server may use together.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use braid_export::socket_file::Rights;
 use braid_export::tls::Tls;
 use braid_export::{Allowed, Network};
@@ -88,6 +88,16 @@ enum TlsChoice {
 }
 
 impl NbdLimits {
+    /// The server's certificate, for others than NBD, whose clients need none.
+    ///
+    /// # Errors
+    /// Certificates that cannot be used, or none.
+    pub fn server_tls(&self) -> Result<Tls> {
+        let folder = self.tls_certificates.as_deref();
+        let folder = folder.context("TLS needs --tls-certificates DIR")?;
+        Ok(Tls::load(folder, false)?)
+    }
+
     /// The server's form of it.
     ///
     /// # Errors

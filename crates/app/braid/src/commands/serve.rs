@@ -41,6 +41,8 @@ use crate::take_over::giving::{self, Giving, NotTaken};
 use crate::take_over::taking::{self, Taking};
 use crate::take_over::{Given, successor};
 use crate::wanted::array::Shape;
+use crate::web::Web;
+use crate::web::token::Token;
 use anyhow::{Context, Result, anyhow};
 use braid_array::salvage::Salvage;
 use braid_device::{Opener, Target};
@@ -268,6 +270,7 @@ fn serve(
         socket.serve(running.handler())?;
         let metrics = options.metrics.metrics.as_ref();
         let metrics = metrics.map(|place| metrics::serve(place, &running)).transpose()?;
+        let web = web_view(options, &running)?;
         for array in &arrays {
             announce(array, &doors)?;
         }
@@ -276,6 +279,9 @@ fn serve(
         }
         if let Some(metrics) = &metrics {
             output::line(format!("metrics: {metrics}"))?;
+        }
+        if let Some(web) = &web {
+            output::line(format!("web view: {web}"))?;
         }
         output::line(format!("{}{}", detach::LISTENS, socket.path().display()))?;
         looking::start(&running)?;
@@ -287,7 +293,7 @@ fn serve(
             service::stopping(END_WAIT);
         }
         let missing = running.stop_looking();
-        drop(metrics);
+        drop((metrics, web));
         // Clients get the answers to what they have asked for.
         let left = doors.drain(DRAIN_WAIT);
         if left > 0 {
@@ -319,6 +325,26 @@ fn serve(
         ExitCode::SUCCESS
     };
     Ok(Outcome::Ended(code))
+}
+
+/// The page for browsers, where it is wanted.
+fn web_view(options: &Serve, running: &Arc<Running>) -> Result<Option<Web>> {
+    let Some(address) = options.web.http else { return Ok(None) };
+    let tls = match options.web.http_tls {
+        true => Some(options.nbd_limits.server_tls()?),
+        false => None,
+    };
+    let token = match &options.web.http_token {
+        Some(file) => Token::read(file)?,
+        None => {
+            let kept = Kept::new(options.state.state_dir.as_deref());
+            Token::kept(kept.folder().context(
+                "there is no place to keep the token of --http: HOME is not set; give --http-token",
+            )?)?
+        }
+    };
+    let names = options.web.http_name.clone();
+    Web::start(address, tls.as_ref(), token, names, running.handler()).map(Some)
 }
 
 /// The options that a configuration stands for, where there is one.
@@ -380,14 +406,11 @@ fn how(
     }
 }
 
-/// Events are told: by a configuration to everybody, else to who has asked for such lines.
+/// Events are kept for those who look, and told: by a configuration to everybody, else to who has asked for such lines.
 fn watch_events(running: &Arc<Running>, configuration: Option<&Configuration>) -> Result<()> {
     let Some(read) = configuration else {
-        if tracing::enabled!(tracing::Level::INFO) {
-            let telling = Telling::begin(Monitor::default())?;
-            event_watch::start(running, (telling, false), Box::new(|_| None))?;
-        }
-        return Ok(());
+        let telling = Telling::begin(Monitor::default())?;
+        return event_watch::start(running, (telling, false), Box::new(|_| None));
     };
     let telling = Telling::begin(read.monitor.clone())?;
     let read = read.clone();

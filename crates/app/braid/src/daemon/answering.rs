@@ -202,6 +202,7 @@ impl Running {
                 let array = self.find(array.as_deref())?;
                 Answer::Stat { stat: Box::new(self.stat(&array)?) }
             }
+            Request::Events { after } => self.events.after(after.unwrap_or(0)),
             Request::Start { members, arrays, scan, run, force } => {
                 self.start(&looking::Wanted { members, arrays, scan, run, force })?
             }

@@ -1,4 +1,4 @@
-//! Events of arrays are told once a second: in the log, and to those whom the configuration names.
+//! Events of arrays are told once a second: in the log, and to those whom the configuration names; and kept for those who look.
 
 use super::running::Running;
 use super::watch;
@@ -33,6 +33,7 @@ pub fn start(
                     false => tracing::info!("{}", event.line()),
                 }
                 telling.tell(&event);
+                running.events.keep(event);
             }
         });
     })

@@ -29,6 +29,7 @@
 //! | `smart` | what disks say of their own health |
 //! | `smart_watch` | they are asked for it now and then |
 //! | `event_watch` | events are told |
+//! | `events` | the last of them are kept for those who look |
 //! | `service_watch` | the service manager hears that the server works |
 //! | `watch` | the threads that look at arrays now and then |
 //! | `memory_watch` | caches give memory back while the machine is short of it |
@@ -46,6 +47,7 @@ pub mod control_socket;
 mod creating;
 mod details;
 pub mod event_watch;
+mod events;
 pub mod figures;
 mod flags;
 pub mod grouping;

@@ -5,6 +5,7 @@
 
 use super::End;
 use super::control_socket::Door;
+use super::events::Events as KeptEvents;
 use super::grouping::Group;
 use super::orders::{NoSuchArray, status};
 use super::scrubs::Scrubs;
@@ -66,6 +67,8 @@ pub struct Running {
     pub(super) stopped: Mutex<HashSet<[u8; 16]>>,
     /// It goes on with nothing to serve.
     pub(super) resident: bool,
+    /// What has happened.
+    pub(super) events: KeptEvents,
 }
 
 /// What arrays run on.
@@ -126,6 +129,7 @@ impl Running {
             sought: Mutex::new(around.sought),
             stopped: Mutex::default(),
             resident: around.resident,
+            events: KeptEvents::default(),
         })
     }
 

@@ -1,35 +1,8 @@
-//! An event.
+//! Events as they are made: their importance, and who gets a mail.
 
 use crate::output::time;
-use crate::protocol::Detail;
+use crate::protocol::{Detail, Event};
 use crate::service::Priority;
-use serde::Serialize;
-
-/// Something that has happened to an array.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Event {
-    /// Its name: mdadm's where mdadm has it.
-    pub event: String,
-    /// The array.
-    pub array: String,
-    /// Its UUID.
-    pub uuid: String,
-    /// The member, where it is one's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub member: Option<String>,
-    /// A sentence.
-    pub text: String,
-    /// The array's state in words.
-    pub state: String,
-    /// Seconds since 1970.
-    pub time: u64,
-    /// Its importance.
-    #[serde(skip)]
-    pub priority: Priority,
-    /// Somebody gets a mail.
-    #[serde(skip)]
-    pub mailed: bool,
-}
 
 /// Events that mdadm sends a mail for, and ours that are as bad.
 const MAILED: &[&str] = &[
@@ -65,8 +38,12 @@ impl Event {
             state: detail.state.clone(),
             time: time::now(),
             priority,
-            mailed: MAILED.contains(&event),
         }
+    }
+
+    /// Somebody gets a mail.
+    pub fn is_mailed(&self) -> bool {
+        MAILED.contains(&self.event.as_str())
     }
 
     /// One line for a log.

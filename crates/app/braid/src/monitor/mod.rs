@@ -14,4 +14,4 @@ mod jobs;
 pub mod telling;
 pub mod watching;
 
-pub use event::Event;
+pub use crate::protocol::Event;

@@ -86,7 +86,7 @@ fn tell_all(monitor: &Monitor, event: &Event) {
             failed(url, &error);
         }
     }
-    if event.mailed && !monitor.mail.is_empty() {
+    if event.is_mailed() && !monitor.mail.is_empty() {
         let sendmail = monitor.sendmail.as_deref().unwrap_or(Path::new(SENDMAIL));
         if let Err(error) = mail(sendmail, monitor, event) {
             failed(&monitor.mail.join(", "), &error);

@@ -57,7 +57,8 @@ fn the_examples_of_the_page_work() {
             "done",
             "scrubs",
             "reshaping",
-            "volume"
+            "volume",
+            "events"
         ],
         "{said}"
     );

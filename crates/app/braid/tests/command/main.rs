@@ -7,6 +7,7 @@
 
 mod api;
 mod bitmap;
+mod browser;
 mod checks;
 mod create;
 mod daemon;
@@ -32,6 +33,7 @@ mod starting;
 mod take_over;
 mod tls;
 mod two_hosts;
+mod web;
 mod words;
 
 #[path = "../support/mod.rs"]

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 /// The commands of docs/cli.md that make certificates, run in this folder.
-fn certificates(place: &Place) {
+pub fn certificates(place: &Place) {
     let page = include_str!("../../../../../docs/cli.md");
     let block =
         page.split("```text\n").find(|block| block.starts_with("printf 'cn = storage")).unwrap();

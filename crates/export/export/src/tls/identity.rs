@@ -50,6 +50,12 @@ impl Tls {
         let config = certificates::load(folder, verify_peer)?;
         Ok(Tls { config: Arc::new(config), folder: Arc::new(folder.to_owned()), verify_peer })
     }
+
+    /// For whoever has a socket of its own.
+    #[must_use]
+    pub fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config)
+    }
 }
 
 /// The TLS of a client: whom it believes, which server it expects, and its own certificate. Cheap to clone.
