@@ -47,34 +47,8 @@ impl Fio {
     }
 
     fn arguments(&self, until: Until) -> Vec<String> {
-        let RawLoad { block, depth, reads, random, .. } = &self.load;
-        let rw = match (random, reads) {
-            (true, 100) => "randread",
-            (true, 0) => "randwrite",
-            (true, _) => "randrw",
-            (false, 100) => "read",
-            (false, 0) => "write",
-            (false, _) => "rw",
-        };
-        let mut arguments = vec![
-            "--name=members".to_owned(),
-            format!("--rw={rw}"),
-            format!("--rwmixread={reads}"),
-            format!("--bs={block}"),
-            format!("--iodepth={depth}"),
-            "--norandommap".to_owned(),
-            "--randrepeat=0".to_owned(),
-            "--thread".to_owned(),
-            "--output-format=json".to_owned(),
-        ];
+        let mut arguments = arguments(&self.load, until);
         arguments.extend(self.place.iter().cloned());
-        match until {
-            Until::Nanos(nanos) => {
-                arguments.push("--time_based".to_owned());
-                arguments.push(format!("--runtime={}ms", (nanos / 1_000_000).max(1)));
-            }
-            Until::Requests(requests) => arguments.push(format!("--number_ios={requests}")),
-        }
         arguments
     }
 
@@ -101,6 +75,38 @@ impl Fio {
     pub fn processor_seconds(&self, until: Until) -> Result<f64, LoadError> {
         processor_seconds(&self.run(until)?).map_err(failed)
     }
+}
+
+/// fio's arguments for a load, but for those that say on what, and by which engine.
+pub fn arguments(load: &RawLoad, until: Until) -> Vec<String> {
+    let RawLoad { block, depth, reads, random, .. } = load;
+    let rw = match (random, reads) {
+        (true, 100) => "randread",
+        (true, 0) => "randwrite",
+        (true, _) => "randrw",
+        (false, 100) => "read",
+        (false, 0) => "write",
+        (false, _) => "rw",
+    };
+    let mut arguments = vec![
+        "--name=members".to_owned(),
+        format!("--rw={rw}"),
+        format!("--rwmixread={reads}"),
+        format!("--bs={block}"),
+        format!("--iodepth={depth}"),
+        "--norandommap".to_owned(),
+        "--randrepeat=0".to_owned(),
+        "--thread".to_owned(),
+        "--output-format=json".to_owned(),
+    ];
+    match until {
+        Until::Nanos(nanos) => {
+            arguments.push("--time_based".to_owned());
+            arguments.push(format!("--runtime={}ms", (nanos / 1_000_000).max(1)));
+        }
+        Until::Requests(requests) => arguments.push(format!("--number_ios={requests}")),
+    }
+    arguments
 }
 
 fn failed(why: String) -> LoadError {

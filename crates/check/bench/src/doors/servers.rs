@@ -1,4 +1,4 @@
-//! Servers of NBD that have a disk in memory, as children of this process.
+//! Servers of NBD and of vhost-user-blk that have a disk in memory, as children of this process.
 
 use crate::programs::{braid, processor_seconds, tool};
 use anyhow::{Context, bail};
@@ -35,9 +35,22 @@ impl Which {
     }
 }
 
+/// What its clients speak.
+#[derive(Clone, Copy)]
+pub enum Offer<'a> {
+    /// NBD over a unix socket.
+    Nbd,
+    /// NBD over TCP, and nobody is let in without TLS; with the certificates in that folder.
+    NbdWithTls(&'a Path),
+    /// vhost-user-blk, one queue; nbdkit has no such thing.
+    Disk,
+}
+
 /// Where a server listens.
 enum Place {
     Unix(PathBuf),
+    /// A socket that is for one front end.
+    Disk(PathBuf),
     /// A port of 127.0.0.1.
     Tcp(u16),
 }
@@ -46,7 +59,7 @@ enum Place {
 pub struct Served {
     which: Which,
     child: Child,
-    /// Its export, as libnbd names it.
+    /// Its export, as libnbd names it, or the path of its socket.
     pub uri: String,
     /// A disk on tmpfs.
     _disk: Option<tempfile::NamedTempFile>,
@@ -55,15 +68,16 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts it; with `certificates` it listens on TCP and lets nobody in without TLS, else on a unix socket.
+    /// Starts it.
     ///
     /// # Errors
     /// When it does not come up.
-    pub fn start(which: Which, certificates: Option<&Path>) -> anyhow::Result<Served> {
+    pub fn start(which: Which, offer: Offer<'_>) -> anyhow::Result<Served> {
         let folder = tempfile::tempdir().context("making a folder for a server")?;
-        let place = match certificates {
-            Some(_) => Place::Tcp(free_port()?),
-            None => Place::Unix(folder.path().join("nbd.sock")),
+        let (place, certificates) = match offer {
+            Offer::NbdWithTls(certificates) => (Place::Tcp(free_port()?), Some(certificates)),
+            Offer::Nbd => (Place::Unix(folder.path().join("nbd.sock")), None),
+            Offer::Disk => (Place::Disk(folder.path().join("disk.sock")), None),
         };
         let disk = match which {
             Which::Qemu => Some(disk_on_tmpfs()?),
@@ -84,6 +98,7 @@ impl Served {
             (Place::Tcp(port), Some(_)) => format!("nbds://127.0.0.1:{port}/ram"),
             (Place::Tcp(port), None) => format!("nbd://127.0.0.1:{port}/ram"),
             (Place::Unix(path), _) => format!("nbd+unix:///ram?socket={}", path.display()),
+            (Place::Disk(path), _) => path.display().to_string(),
         };
         let mut served = Served { which, child, uri, _disk: disk, _folder: folder };
         let begun = Instant::now();
@@ -125,6 +140,7 @@ impl Place {
     fn answers(&self) -> bool {
         match self {
             Place::Unix(path) => UnixStream::connect(path).is_ok(),
+            Place::Disk(path) => path.exists(),
             Place::Tcp(port) => TcpStream::connect(("127.0.0.1", *port)).is_ok(),
         }
     }
@@ -146,10 +162,11 @@ fn of_braid(place: &Place, certificates: Option<&Path>) -> anyhow::Result<Comman
     braid.args(["serve", "--create", "ram", "-l", "0", "-n", "1", "--force", "--shards", "1"]);
     // Room for what stands before the data.
     braid.arg(format!("ram:{}M", (SIZE >> 20) + 16));
-    braid.arg("--nbd").arg(match place {
-        Place::Unix(path) => format!("unix:{}", path.display()),
-        Place::Tcp(port) => format!("tcp:127.0.0.1:{port}"),
-    });
+    match place {
+        Place::Unix(path) => braid.arg("--nbd").arg(format!("unix:{}", path.display())),
+        Place::Tcp(port) => braid.args(["--nbd", &format!("tcp:127.0.0.1:{port}")]),
+        Place::Disk(path) => braid.arg("--vhost-user").arg(path),
+    };
     if let Some(folder) = certificates {
         braid.args(["--tls", "require", "--tls-certificates"]).arg(folder);
     }
@@ -160,7 +177,7 @@ fn of_nbdkit(place: &Place, certificates: Option<&Path>) -> Command {
     let mut nbdkit = Command::new("nbdkit");
     nbdkit.arg("--foreground");
     match place {
-        Place::Unix(path) => nbdkit.arg("--unix").arg(path),
+        Place::Unix(path) | Place::Disk(path) => nbdkit.arg("--unix").arg(path),
         Place::Tcp(port) => nbdkit.args(["--ipaddr", "127.0.0.1", "--port", &port.to_string()]),
     };
     if let Some(folder) = certificates {
@@ -175,6 +192,12 @@ fn of_qemu(place: &Place, certificates: Option<&Path>, disk: &Path) -> Command {
     let file = "driver=file,node-name=disk,cache.direct=off,discard=unmap,filename=";
     qemu.arg("--blockdev").arg(format!("{file}{}", disk.display()));
     let mut server = match place {
+        Place::Disk(path) => {
+            let export =
+                "type=vhost-user-blk,id=ram,node-name=disk,writable=on,addr.type=unix,addr.path=";
+            qemu.arg("--export").arg(format!("{export}{}", path.display()));
+            return qemu;
+        }
         Place::Unix(path) => format!("addr.type=unix,addr.path={}", path.display()),
         Place::Tcp(port) => format!("addr.type=inet,addr.host=127.0.0.1,addr.port={port}"),
     };
