@@ -323,6 +323,104 @@ fn changed_records_of_a_client_are_errors_at_most() {
     assert!(failed > 1000 && went_on > 100, "{failed} {went_on}");
 }
 
+/// Inputs for the next one: more by `BRAID_TLS_INPUTS`.
+fn inputs() -> u64 {
+    std::env::var("BRAID_TLS_INPUTS").ok().and_then(|text| text.parse().ok()).unwrap_or(400)
+}
+
+/// Records of a handshake and of what follows it, in either version, changed where chance has it: the session gives what the
+/// client has said up to there, whole records of it, and then an error; never anything else.
+#[test]
+fn changed_records_after_a_hello_give_nothing_that_was_not_said() {
+    let folder = Folder::new();
+    let tls = Tls::load(folder.path(), false).unwrap();
+    let (inputs, mut records) = (inputs(), 0u64);
+    let mut state = inputs ^ 0x5eed;
+    let mut below = |bound: usize| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % bound
+    };
+    let said = scrambled(3000);
+    let (mut refused, mut heard) = (0, 0);
+    while records < inputs {
+        let client = folder.client(false, VERSIONS[below(2)]);
+        let mut pair = Pair::new(&tls, client, 4096);
+        // In one of four the change is in the handshake.
+        let early = below(4) == 0;
+        if !early {
+            pair.shake_hands().unwrap();
+        }
+        let mut stream = Vec::new();
+        let mut parts = 0;
+        if early {
+            let flight = pair.client_sends();
+            pair.session.put(&flight);
+            pair.session.shake_hands().unwrap();
+            let answer = pair.session.take_pending();
+            pair.client_gets(&answer).unwrap();
+            stream = pair.client_sends();
+        } else {
+            for part in said.chunks(100) {
+                pair.client.writer().write_all(part).unwrap();
+                stream.extend(pair.client_sends());
+                parts += 1;
+            }
+        }
+        records += parts.max(1);
+        for _ in 0..1 + below(3) {
+            if stream.is_empty() {
+                break;
+            }
+            let at = below(stream.len());
+            match below(5) {
+                0 => stream[at] ^= 1 << below(8),
+                1 => stream.truncate(at),
+                2 => stream.insert(at, below(256) as u8),
+                3 => drop(stream.remove(at)),
+                _ => {
+                    let piece = stream[at..(at + 1 + below(200)).min(stream.len())].to_vec();
+                    let to = below(stream.len());
+                    stream.splice(to..to, piece);
+                }
+            }
+        }
+        let (mut got, mut failed) = (Vec::new(), false);
+        'pieces: for piece in stream.chunks(1 + below(2000)) {
+            let mut rest = piece;
+            while !rest.is_empty() && !failed {
+                let put = pair.session.put(rest);
+                rest = &rest[put..];
+                if early {
+                    failed = pair.session.shake_hands().is_err();
+                    if failed || !pair.client.is_handshaking() && put > 0 {
+                        break;
+                    }
+                }
+                loop {
+                    let mut into = [0; 700];
+                    match pair.session.open(&mut into) {
+                        Ok(Some(0)) => break,
+                        Ok(Some(bytes)) => got.extend_from_slice(&into[..bytes]),
+                        Ok(None) => break 'pieces,
+                        Err(_) => {
+                            failed = true;
+                            break 'pieces;
+                        }
+                    }
+                }
+                assert!(put > 0 || failed, "there is room, or an error");
+            }
+        }
+        assert!(said.starts_with(&got), "something that was not said");
+        assert!(got.len() % 100 == 0, "part of a record");
+        assert!(!failed || pair.session.open(&mut [0; 10]).is_err(), "it stays so");
+        pair.session.close();
+        (refused, heard) = (refused + u64::from(failed), heard + got.len());
+    }
+    assert!(refused > 0 && heard > 0, "{refused} {heard}");
+}
+
 #[test]
 fn a_handshake_message_without_end_finds_no_room() {
     let folder = Folder::new();
