@@ -92,8 +92,8 @@ posix: ## Ask the file system of DIR what POSIX asks of one (as root, to act as 
 
 take-overs: ## A server takes over from another a hundred times at each door, under a client that verifies; writes docs/take-overs.md
 	cargo build --release -p braid -p braid-interop
-	rm -rf target/take-overs
-	target/release/braid-interop take-overs --braid target/release/braid --work target/take-overs --markdown docs/take-overs.md
+	rm -rf /dev/shm/braid-take-overs
+	target/release/braid-interop take-overs --braid target/release/braid --work /dev/shm/braid-take-overs --markdown docs/take-overs.md
 
 interop: ## braid and the real md (in a guest kernel) on each other's arrays; writes docs/interop.md
 	scripts/setup-packages test

@@ -116,7 +116,7 @@ pub fn markdown(outcomes: &[Outcome]) -> String {
     let mut page = format!(
         "# Servers that take over under load\n\n\
          Written by `make take-overs`; not to be edited.\n\n\
-         `serve --take-over` of a RAID5 of three files, the program as users have it, while a client of a door writes and reads\n\
+         `serve --take-over` of a RAID5 of three files on tmpfs, the program as users have it, while a client of a door writes and reads\n\
          4 KiB at random with 32 requests under way and compares each byte that it reads. The *pause* is the longest time from one\n\
          answer to the next around a take-over; it should be at most {} ms.\n\n\
          | door | its client | take-overs | requests | compared, MiB | errors | pause, median, ms | longest, ms |\n\
