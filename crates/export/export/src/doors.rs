@@ -119,6 +119,12 @@ impl Doors {
         self.doors.iter().for_each(|door| door.resume());
     }
 
+    /// The reason why a successor cannot have some door while this process lives, with a remedy.
+    #[must_use]
+    pub fn stays(&self) -> Option<String> {
+        self.doors.iter().find_map(|door| door.stays())
+    }
+
     /// Gives the listening sockets of all doors to a successor, each after the name of its protocol.
     ///
     /// # Errors

@@ -130,6 +130,11 @@ pub trait Export: Send + Sync {
     /// Takes requests again after [`drain`](Export::drain).
     fn resume(&self);
 
+    /// The reason why a successor cannot have the door while this process lives, with a remedy.
+    fn stays(&self) -> Option<String> {
+        None
+    }
+
     /// Gives the listening sockets to a successor: from now on new clients are the successor's, and socket files are
     /// its to remove. Clients that are connected stay here until they leave or the door is stopped.
     ///

@@ -190,6 +190,16 @@ impl Export for Server {
         Connections::resume(&self.common.shards, &self.common.register);
     }
 
+    fn stays(&self) -> Option<String> {
+        let offered = self.offered();
+        let known = offered.first()?;
+        Some(format!(
+            "array {} is /dev/ublkb{}, which the kernel gives to another server only when this one has ended: end this one \
+             (SIGTERM; requests for a device that is open wait meanwhile) and start the other",
+            known.name, known.device.number
+        ))
+    }
+
     /// Nothing listens: a successor takes devices back when this server has ended.
     fn hand_over(&self) -> Result<Vec<Listening>, HandOverError> {
         Ok(Vec::new())

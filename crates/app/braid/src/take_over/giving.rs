@@ -108,6 +108,9 @@ fn nothing_stays(running: &Running) -> Result<()> {
             mounted.join(", ")
         );
     }
+    if let Some(why) = running.doors().stays() {
+        bail!(why);
+    }
     for (array, member) in running.names_of_members() {
         if member.starts_with("ram:") || member.starts_with("model:") {
             bail!(

@@ -85,6 +85,7 @@ braid detail vault | grep -i 'mounted on /tmp/mnt'
 
 /// A server that is asked to end leaves a disk that is in use to the next one.
 const LEFT: &str = r#"
+! braid serve --take-over 2> refused && grep -q 'only when this one has ended' refused && echo "take-over: refused"
 ended TERM
 grep -o 'in use and stays' serve.out
 [ -b /dev/ublkb0 ] && [ -L /dev/braid/vault ] || fail "the disk is gone"
@@ -120,7 +121,12 @@ fn a_disk_has_files_and_partitions_through_rebuild_and_restart() {
     );
     let files = ["files healthy: right", "files degraded: right", "files rebuilt: right"];
     guest.run(FILES, &[&files[..], &["stop while mounted: refused"]].concat());
-    let left = ["files: waited for", "file system: clean", "stop while open: refused"];
+    let left = [
+        "take-over: refused",
+        "files: waited for",
+        "file system: clean",
+        "stop while open: refused",
+    ];
     let ends = ["stop by force: done", "kernel: no errors"];
     guest.run(LEFT, &[&left[..], &ends].concat());
 }
