@@ -4,10 +4,11 @@ use crate::cli::Monitor;
 use crate::client::{Client, unexpected};
 use crate::configuration::{self, Configuration};
 use crate::monitor::Event;
+use crate::monitor::slow::Slow;
 use crate::monitor::telling::Telling;
 use crate::monitor::watching::Watching;
 use crate::output;
-use crate::protocol::{Answer, Detail, Request};
+use crate::protocol::{Answer, Detail, Request, Stat};
 use anyhow::Result;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -23,7 +24,7 @@ pub fn run(options: &Monitor) -> Result<ExitCode> {
     }
     let telling = Telling::begin(told)?;
     let spares = |detail: &Detail| read.as_ref()?.spares_of(&detail.uuid, &detail.full_name);
-    let mut watching = Watching::default();
+    let (mut watching, mut slow) = (Watching::default(), Slow::default());
     // Without a server at first it is a mistake; later it is an event.
     let mut now = details(options)?;
     if options.test {
@@ -33,7 +34,12 @@ pub fn run(options: &Monitor) -> Result<ExitCode> {
         }
     }
     loop {
-        for event in watching.look(now, Instant::now(), &spares) {
+        let at = Instant::now();
+        let slow = match slow.is_due(at) {
+            true => slow.look(stats(options, &now), &now, at),
+            false => Vec::new(),
+        };
+        for event in watching.look(now, at, &spares).into_iter().chain(slow) {
             if !say(options, &telling, &event)? {
                 return Ok(ExitCode::SUCCESS);
             }
@@ -66,4 +72,10 @@ fn details(options: &Monitor) -> Result<Vec<Detail>> {
     };
     // One that is stopped meanwhile is not running any more.
     Ok(names.iter().filter_map(|name| client.detail(Some(name)).ok()).collect())
+}
+
+/// The work of these arrays, of those that still run.
+fn stats(options: &Monitor, details: &[Detail]) -> Vec<Stat> {
+    let Ok(mut client) = Client::connect(&options.control.path()) else { return Vec::new() };
+    details.iter().filter_map(|detail| client.stat(Some(&detail.uuid)).ok()).collect()
 }

@@ -2,6 +2,7 @@
 
 use super::running::Running;
 use super::watch;
+use crate::monitor::slow::Slow;
 use crate::monitor::telling::Telling;
 use crate::monitor::watching::Watching;
 use crate::output;
@@ -23,10 +24,17 @@ pub fn start(
     (telling, aloud): (Telling, bool),
     spares: Box<Spares>,
 ) -> Result<()> {
-    let watching = RefCell::new(Watching::default());
+    let watching = RefCell::new((Watching::default(), Slow::default()));
     watch::start(running, ("events", "that watches for events"), move |running| {
         watch::each_second(running, |running| {
-            let events = watching.borrow_mut().look(running.details(), Instant::now(), &*spares);
+            let (watching, slow) = &mut *watching.borrow_mut();
+            let (now, at) = (running.details(), Instant::now());
+            let slow = match slow.is_due(at) {
+                true => slow.look(running.stats(), &now, at),
+                false => Vec::new(),
+            };
+            let mut events = watching.look(now, at, &*spares);
+            events.extend(slow);
             for event in events {
                 match aloud {
                     true => output::tell(event.priority, format!("braid: {}", event.line())),

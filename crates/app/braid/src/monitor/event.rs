@@ -24,8 +24,8 @@ impl Event {
     pub fn of(detail: &Detail, event: &str, member: Option<&str>, text: String) -> Event {
         let priority = match event {
             "Fail" | "DegradedArray" | "ArrayFailed" | "LostToHost" => Priority::Critical,
-            "FailSpare" | "SparesMissing" | "JobFailed" | "MismatchFound" | "WaitingForSpace"
-            | "SmartWarning" => Priority::Warning,
+            "FailSpare" | "MemberSlow" | "SparesMissing" | "JobFailed" | "MismatchFound"
+            | "WaitingForSpace" | "SmartWarning" => Priority::Warning,
             "ClientConnected" | "ClientGone" => Priority::Info,
             _ => Priority::Notice,
         };
