@@ -115,7 +115,10 @@ mod tests {
         samples::stat("data", "raid5", none, members)
     }
 
-    fn looked(windows: &[(u64, &[u64])]) -> Vec<usize> {
+    /// Requests to each member, and the milliseconds that each takes.
+    type Window = (u64, &'static [u64]);
+
+    fn looked(windows: &[Window]) -> Vec<usize> {
         let mut slow = Slow::default();
         let mut requests = 0;
         let begin = Instant::now();
@@ -147,13 +150,13 @@ mod tests {
 
     #[test]
     fn a_member_is_told_of_once_after_a_minute() {
-        let slow: (u64, &[u64]) = (100, &[5, 60, 4]);
+        let slow: Window = (100, &[5, 60, 4]);
         assert_eq!(looked(&[slow; 6]), [0, 0, 0, 1, 0, 0]);
     }
 
     #[test]
     fn a_pause_starts_the_minute_anew_and_an_idle_window_does_not() {
-        let (slow, well, idle): ((u64, &[u64]), (u64, &[u64]), (u64, &[u64])) =
+        let (slow, well, idle): (Window, Window, Window) =
             ((100, &[5, 60, 4]), (100, &[5, 6, 4]), (3, &[5, 900, 4]));
         assert_eq!(looked(&[slow, slow, slow, well, slow, slow, slow]), [0, 0, 0, 0, 0, 0, 1]);
         assert_eq!(looked(&[slow, slow, slow, idle, slow]), [0, 0, 0, 0, 1]);
@@ -161,8 +164,7 @@ mod tests {
 
     #[test]
     fn nobody_is_slow_where_all_are_or_where_it_is_fast_enough() {
-        let (all, fast): ((u64, &[u64]), (u64, &[u64])) =
-            ((100, &[60, 90, 70]), (100, &[1, 15, 1]));
+        let (all, fast): (Window, Window) = ((100, &[60, 90, 70]), (100, &[1, 15, 1]));
         assert_eq!(looked(&[all; 5]), [0; 5]);
         assert_eq!(looked(&[fast; 5]), [0; 5]);
     }
