@@ -367,9 +367,11 @@ impl Run {
         }
     }
 
-    /// These component bytes of the member of `slot` cannot be read.
+    /// These component bytes of the member of `slot` cannot be read; as for [`lose`](Run::lose), it may have none.
     fn lose_parts(&mut self, slot: Slot, parts: impl IntoIterator<Item = Range<u64>>) {
         let layout = self.layout(self.top());
-        self.promises.lose_parts(&layout, slot, parts, &mut self.oracle);
+        if slot < layout.slots() {
+            self.promises.lose_parts(&layout, slot, parts, &mut self.oracle);
+        }
     }
 }
