@@ -530,9 +530,11 @@ impl World {
         let time = 1000 + self.rng.range(0..self.manners.latency);
         if self.rng.range(0..100_000) < self.manners.hang {
             let seconds = self.rng.range(1_000_000_000..20_000_000_000);
-            // An array that stops gives up who is silent for a second, and another that is weak may need it.
+            // An array that stops gives up who is silent for a second, and another that is weak, or has left its slot, may need it.
+            let left = |other: &Rc<Member>| other.dropped.get() && other.slot.get().is_some();
             let weak = |other: &Rc<Member>| {
-                other.kind.index != member.kind.index && !other.is_gone() && other.is_weak()
+                other.kind.index != member.kind.index
+                    && ((!other.is_gone() && other.is_weak()) || left(other))
             };
             let needed = self.members.borrow().iter().any(weak) || self.is_journal(member);
             return time + if needed { seconds / 25 } else { seconds };

@@ -184,20 +184,17 @@ pub(crate) fn choose(found: Vec<Found>, uuid: Option<[u8; 16]>) -> Result<Choice
     no_number_twice(&mut choice);
     replacements(&mut choice);
     no_slot_twice(&choice.members)?;
-    half_added_log(&mut choice);
+    half_changed_log(&mut choice);
     Ok(choice)
 }
 
-/// The last update gave the array its partial parity log, and has not come to all members. Nothing was entered before it
-/// had, so there is no log: a resync does what it would have spared.
-fn half_added_log(choice: &mut Choice) {
-    let shared = &choice.shared;
-    let missed = |chosen: &Chosen| {
-        let own = &chosen.found.superblock;
-        let holds = chosen.standing.slot().is_some();
-        holds && own.ppl.is_none() && own.events < shared.events
-    };
-    if shared.ppl.is_some() && choice.members.iter().any(missed) {
+/// The last update gave the array its partial parity log, or took it away, and has not come to all members. Nothing was entered
+/// before the first had, so there is no log either way: a resync does what it would have spared. Members that were told of that
+/// in a start since are as fresh as those that were not.
+fn half_changed_log(choice: &mut Choice) {
+    let lacks =
+        |chosen: &Chosen| chosen.standing.slot().is_some() && chosen.found.superblock.ppl.is_none();
+    if choice.shared.ppl.is_none() || choice.members.iter().any(lacks) {
         choice.shared.ppl = None;
         for chosen in &mut choice.members {
             chosen.found.superblock.ppl = None;
