@@ -216,6 +216,11 @@ impl Run {
         let machine = self.next_machine();
         let mut arrays = Arrays::new();
         for nr in 0..self.plan.arrays.len() {
+            if !self.standing.expected[nr] && self.is_left_over(nr) {
+                self.world.trace(|| format!("a{nr} is not started of members that had left it"));
+                arrays.push(None);
+                continue;
+            }
             let later = machine.begin(self.assemble_one(&machine, &arrays, nr));
             let mut result = wait(&machine, "assemble", &later)?;
             if let (Err(error), true) = (&result, self.standing.expected[nr]) {
@@ -260,6 +265,13 @@ impl Run {
         self.begin_life(machine, arrays)?;
         self.jobs_resume()?;
         self.look_around()
+    }
+
+    /// All that is there of array `nr` had left it before the others were lost. What it holds is of that time, and the array
+    /// above could not tell: people do not start it.
+    fn is_left_over(&self, nr: usize) -> bool {
+        let present = self.present(nr);
+        !present.is_empty() && present.iter().all(|leaf| leaf.dropped.get())
     }
 
     /// Members of array `nr` that are on none but older sides are left out: leaves are taken away, arrays are given.
