@@ -69,6 +69,12 @@ impl Doors {
         self.doors.iter().flat_map(|door| door.clients()).collect()
     }
 
+    /// The clients of all doors at this moment: see [`Export::clients_now`].
+    #[must_use]
+    pub fn clients_now(&self) -> Vec<Client> {
+        self.doors.iter().flat_map(|door| door.clients_now()).collect()
+    }
+
     /// The clients of one target.
     #[must_use]
     pub fn clients_of(&self, target: &str) -> Vec<Client> {

@@ -114,6 +114,12 @@ pub trait Export: Send + Sync {
     /// The clients of all targets. Those that are gone are not listed, though their connections may not have ended.
     fn clients(&self) -> Vec<Client>;
 
+    /// The clients of all targets at this moment, for whoever is going to cut them off: [`clients`](Export::clients) may be as it
+    /// was a second ago where it is dear to find them.
+    fn clients_now(&self) -> Vec<Client> {
+        self.clients()
+    }
+
     /// Offers a target no longer and disconnects its clients. Their requests in flight are carried out.
     fn withdraw(&self, target: &str);
 

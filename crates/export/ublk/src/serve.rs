@@ -98,6 +98,21 @@ impl Server {
         named.or_else(|| self.places.iter().find(|place| place.target.is_none()))
     }
 
+    /// A device that somebody has open is one client, whoever that is; see [`InUse::users`] for `surely`.
+    fn clients_seen(&self, surely: bool) -> Vec<Client> {
+        let offered = self.offered();
+        let client = |known: &Offered| {
+            let users = self.common.in_use.users(known.device.number, surely);
+            (!users.is_empty()).then(|| Client {
+                target: known.name.clone(),
+                protocol: PROTOCOL,
+                address: format!("/dev/ublkb{}: {}", known.device.number, users.join(", ")),
+                traffic: sum(known.device.figures.iter().map(|figures| figures.traffic())),
+            })
+        };
+        offered.iter().filter_map(client).collect()
+    }
+
     fn take(&self, target: &str) -> Option<Device> {
         let mut offered = self.offered();
         let at = offered.iter().position(|known| known.name == target)?;
@@ -146,19 +161,12 @@ impl Export for Server {
         self.offered().iter().any(|known| known.name == target)
     }
 
-    /// A device that somebody has open is one client, whoever that is.
     fn clients(&self) -> Vec<Client> {
-        let offered = self.offered();
-        let client = |known: &Offered| {
-            let users = self.common.in_use.users(known.device.number, false);
-            (!users.is_empty()).then(|| Client {
-                target: known.name.clone(),
-                protocol: PROTOCOL,
-                address: format!("/dev/ublkb{}: {}", known.device.number, users.join(", ")),
-                traffic: sum(known.device.figures.iter().map(|figures| figures.traffic())),
-            })
-        };
-        offered.iter().filter_map(client).collect()
+        self.clients_seen(false)
+    }
+
+    fn clients_now(&self) -> Vec<Client> {
+        self.clients_seen(true)
     }
 
     fn withdraw(&self, target: &str) {

@@ -153,7 +153,7 @@ impl Running {
     fn no_clients(&self, name: Option<&str>) -> Result<()> {
         let mut clients: Vec<String> = self
             .doors
-            .clients()
+            .clients_now()
             .into_iter()
             .filter(|client| name.is_none_or(|name| client.target == name))
             .map(|client| client.to_string())
