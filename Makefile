@@ -18,7 +18,7 @@ OPERATIONS ?= 40000
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: screenshots help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deb setup take-overs
+.PHONY: screenshots help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deb book setup take-overs
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -100,10 +100,11 @@ interop: ## braid and the real md (in a guest kernel) on each other's arrays; wr
 	cargo run $(CHECKED) -p braid-interop -- states
 	cargo run $(CHECKED) -p braid-interop -- matrix --markdown docs/interop.md
 
-lint: ## Formatting, clippy with warnings denied, and the rules of the tree (cargo xtask tidy)
+lint: ## Formatting, clippy with warnings denied, the rules of the tree (cargo xtask tidy), links between pages
 	cargo fmt --all --check
 	cargo clippy $(CHECKED) --workspace --all-targets -- -D warnings
 	cargo xtask tidy
+	scripts/make-book --check
 
 alerts: ## Check the alert rules of contrib/prometheus with promtool (Debian's prometheus)
 	promtool check rules contrib/prometheus/braid.rules.yml
@@ -112,6 +113,9 @@ alerts: ## Check the alert rules of contrib/prometheus with promtool (Debian's p
 deb: ## Make a Debian package, with the unit, udev rules, manual and completions, in target/
 	cargo build --release -p braid
 	scripts/make-deb target/release/braid target
+
+book: ## The pages of docs/ as a book, target/book/html/index.html, by mdBook, which nothing else needs
+	scripts/make-book
 
 setup: ## Install every system package that any target needs
 	scripts/setup-packages all
