@@ -18,7 +18,7 @@ OPERATIONS ?= 40000
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: screenshots help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deb book setup take-overs
+.PHONY: screenshots help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deb book tutorial setup take-overs
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -116,6 +116,11 @@ deb: ## Make a Debian package, with the unit, udev rules, manual and completions
 
 book: ## The pages of docs/ as a book, target/book/html/index.html, by mdBook, which nothing else needs
 	scripts/make-book
+
+tutorial: ## Type the commands of docs/tutorial.md, and compare exit codes and output with the page
+	scripts/setup-packages demo
+	cargo build --release -p braid
+	scripts/run-tutorial target/release/braid
 
 setup: ## Install every system package that any target needs
 	scripts/setup-packages all
