@@ -9,6 +9,7 @@ use crate::images;
 use crate::machine::Step;
 use crate::member::Member;
 use crate::waiting::{Over, SECOND};
+use braid_array::state::findings::{Finding, Verdict};
 use braid_array::status::{ArrayStatus, MemberState};
 use braid_layout::Layout;
 use braid_shard::Nanos;
@@ -142,7 +143,8 @@ impl Run {
         let touched = |at: &Range<u64>| {
             lost.iter().any(|(_, lost)| lost.start < at.end && at.start < lost.end)
         };
-        if found.findings.places.iter().any(|place| !touched(&place.component)) {
+        let differs = |place: &&Finding| place.verdict != Verdict::Unreadable;
+        if found.findings.places.iter().filter(differs).any(|place| !touched(&place.component)) {
             self.world.beside_lies.set(true);
         }
     }
