@@ -91,8 +91,8 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
         about: format!(
             "Four readers of 4 KiB here and there in a file of {} MiB on three modelled SSDs as in the table of volumes, in \
              the devices' time: alone for a second, then while a fourth device is filled by a balance, whose pace is set by \
-             the latency that readers shall have (`--latency`; 2 ms unless set, 20 ms where a brick has heads). Moves are halved while any \
-             request takes longer.",
+             the latency that readers shall have: 2 ms, and 20 ms where a brick has heads; other targets are set by the \
+             program that measures. Moves are halved while any request takes longer.",
             size >> 20
         ),
         headings: vec![
