@@ -140,6 +140,10 @@ impl Client {
         let mut bytes = [0; 64 << 10];
         loop {
             let read = self.stream.read(&mut bytes);
+            // Whoever wants to end at a signal sees it by itself; reads with a time limit are not begun again by the system.
+            if matches!(&read, Err(error) if error.kind() == ErrorKind::Interrupted) {
+                continue;
+            }
             let waits = matches!(&read, Err(error) if is_timeout(error));
             if !waits {
                 let len = *read.as_ref().unwrap_or(&0);
