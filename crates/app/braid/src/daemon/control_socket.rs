@@ -5,9 +5,8 @@
 
 use crate::api::role::Role;
 use crate::api::serving::{self, Handler};
-use crate::http::server::Connections;
-use crate::http::stream::Stream;
-use crate::http::{Ended, Limits, converse};
+use crate::http::server::{Connections, accept_all};
+use crate::http::{Ended, Limits, converse, turn_away};
 use crate::protocol::{Code, REQUEST_MAX, Refusal};
 use anyhow::{Context, Result};
 use braid_export::socket_file::{Rights, SocketFile, SocketFileError};
@@ -24,8 +23,8 @@ use std::time::Duration;
 const CONNECTIONS_MAX: usize = 64;
 /// A client that says nothing for so long is disconnected.
 const LIMITS: Limits = Limits { patience: Duration::from_secs(60), body_max: REQUEST_MAX };
-/// Pause after a failed accept.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The name of its threads, and in messages.
+const NAME: &str = "control";
 
 /// A socket that listens; dropping it closes its [`Door`].
 pub struct ControlSocket(Door);
@@ -100,19 +99,11 @@ impl ControlSocket {
         let door = Arc::clone(&self.0.0);
         let connections = Connections::new(CONNECTIONS_MAX);
         let work = move || {
-            while !door.closed.load(Ordering::Acquire) {
-                match door.listener.accept() {
-                    Ok((stream, _)) => start(stream, &handler, &connections),
-                    Err(_) if door.closed.load(Ordering::Acquire) => return,
-                    Err(error) => {
-                        tracing::warn!(%error, "accepting a control connection failed");
-                        std::thread::sleep(ACCEPT_PAUSE);
-                    }
-                }
-            }
+            let accept = || door.listener.accept().map(|(stream, _)| stream);
+            accept_all(NAME, &door.closed, accept, |stream| start(stream, &handler, &connections));
         };
         std::thread::Builder::new()
-            .name("control".to_string())
+            .name(NAME.to_string())
             .spawn(work)
             .context("starting the thread of the control socket")?;
         Ok(())
@@ -170,12 +161,11 @@ fn of_control(error: SocketFileError) -> anyhow::Error {
 
 fn start(mut stream: UnixStream, handler: &Arc<Handler>, connections: &Connections) {
     let Some(counted) = connections.enter() else {
-        // A client that has gone meanwhile has no use for it.
-        let _ = stream.patience(LIMITS.patience).and_then(|()| stream.write_all(&too_many()));
-        return;
+        let refusal = Refusal::new(Code::Busy, "too many control connections; try again later");
+        return turn_away(&mut stream, LIMITS, |reply| serving::refuse(refusal, reply));
     };
     let handler = Arc::clone(handler);
-    counted.on_a_thread("control", move || talk(&mut stream, &*handler));
+    counted.on_a_thread(NAME, move || talk(&mut stream, &*handler));
 }
 
 fn talk(stream: &mut UnixStream, handler: &Handler) {
@@ -197,20 +187,6 @@ fn talk(stream: &mut UnixStream, handler: &Handler) {
 /// Commands of earlier versions send a line of JSON, and read this.
 const TO_OLD_CLIENTS: &[u8] = b"{\"answer\":\"refused\",\"no_such_array\":false,\"error\":\"this server is newer: its control \
     API is HTTP (docs/control-api.md); use the braid of the server's version\"}\n";
-
-/// An answer before anything was asked.
-fn too_many() -> Vec<u8> {
-    let refusal = Refusal::new(Code::Busy, "too many control connections; try again later");
-    let body =
-        serde_json::json!({ "answer": "refused", "error": refusal.error, "code": refusal.code });
-    let body = body.to_string();
-    format!(
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
-         Connection: close\r\n\r\n{body}",
-        body.len()
-    )
-    .into_bytes()
-}
 
 #[cfg(test)]
 mod tests {
@@ -262,7 +238,11 @@ mod tests {
 
     #[test]
     fn too_many_connections_are_refused_as_an_answer() {
-        let text = String::from_utf8(too_many()).unwrap();
+        let (stream, mut peer) = UnixStream::pair().unwrap();
+        start(stream, &echo(), &Connections::new(0));
+        let mut text = String::new();
+        peer.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
         let body = text.split_once("\r\n\r\n").unwrap().1;
         let answer: Answer = serde_json::from_str(body).unwrap();
         assert!(matches!(answer, Answer::Refused(Refusal { code: Code::Busy, .. })));

@@ -40,9 +40,7 @@ pub fn converse(
             Came::End => return Ended::Closed,
             Came::Line => return Ended::SpokeLines,
             Came::Wrong(status, why) => {
-                let mut reply = Reply::new(stream, (false, false), limits.patience);
-                wrong(status, why, &mut reply);
-                reply.end();
+                turn_away(stream, limits, |reply| wrong(status, why, reply));
                 return Ended::Closed;
             }
             Came::Request(request) => {
@@ -55,6 +53,13 @@ pub fn converse(
             }
         }
     }
+}
+
+/// Gives the one answer of a connection that ends, to a request that was not read or not understood.
+pub fn turn_away(stream: &mut dyn Stream, limits: Limits, say: impl FnOnce(&mut Reply<'_>)) {
+    let mut reply = Reply::new(stream, (false, false), limits.patience);
+    say(&mut reply);
+    reply.end();
 }
 
 /// Says in a sentence why a request could not be read.

@@ -21,4 +21,4 @@ pub mod response;
 pub mod server;
 pub mod stream;
 
-pub use conversation::{Ended, Limits, converse, plainly};
+pub use conversation::{Ended, Limits, converse, plainly, turn_away};

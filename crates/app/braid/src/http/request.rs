@@ -1,7 +1,7 @@
 //! A request as it comes in.
 
 use super::stream::Stream;
-use std::io::{Error, ErrorKind, Result};
+use std::io::{ErrorKind, Result};
 use std::time::{Duration, Instant};
 
 /// Bytes of the head at most.
@@ -21,7 +21,7 @@ pub struct Request {
     pub query: String,
     /// Names in lower case.
     headers: Vec<(String, String)>,
-    /// What follows the head.
+    /// The bytes behind the head.
     pub body: Vec<u8>,
     /// The connection goes on after it.
     pub keep: bool,
@@ -38,7 +38,7 @@ impl Request {
     }
 }
 
-/// What came.
+/// The next thing that came.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Came {
     /// A request.
@@ -116,23 +116,24 @@ impl Incoming {
         Ok(Came::Request(request))
     }
 
-    /// One byte now and then does not make it last longer.
+    /// One byte now and then does not make it last longer, and neither does a signal.
     fn read(&mut self, stream: &mut dyn Stream, until: Instant) -> Result<usize> {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        stream.patience(left)?;
         let before = self.0.len();
         self.0.resize(before + PART, 0);
-        let read = stream.read(self.0.get_mut(before..).unwrap_or_default());
-        self.0.truncate(before + *read.as_ref().unwrap_or(&0));
-        match read {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {
-                Err(Error::other("interrupted"))
+        let read = loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break Err(ErrorKind::TimedOut.into());
             }
-            read => read,
-        }
+            let part = self.0.get_mut(before..).unwrap_or_default();
+            let read = stream.patience(left).and_then(|()| stream.read(part));
+            // Reads with a time limit are not begun again by the system.
+            if !matches!(&read, Err(error) if error.kind() == ErrorKind::Interrupted) {
+                break read;
+            }
+        };
+        self.0.truncate(before + *read.as_ref().unwrap_or(&0));
+        read
     }
 }
 

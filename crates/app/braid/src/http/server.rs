@@ -127,9 +127,15 @@ impl Server {
         };
         let (listener, closed) = (Arc::new(listener), Arc::new(AtomicBool::new(false)));
         let (accepts, ends) = (Arc::clone(&listener), Arc::clone(&closed));
+        let connections = Connections::new(connections_max);
+        let taken = move |mut stream: Box<dyn Stream>| {
+            let Some(counted) = connections.enter() else { return };
+            let talk = Arc::clone(&talk);
+            counted.on_a_thread(name, move || talk(&mut *stream));
+        };
         std::thread::Builder::new()
             .name(name.to_string())
-            .spawn(move || accept_all(&accepts, &ends, &talk, (name, connections_max)))
+            .spawn(move || accept_all(name, &ends, || accepts.accept(), taken))
             .with_context(|| format!("starting the thread of {name}"))?;
         Ok(Server { listener, place, closed, file })
     }
@@ -151,20 +157,17 @@ impl Drop for Server {
     }
 }
 
-fn accept_all(
-    listener: &Listener,
+/// Accepts connections with `accept` until `closed`, whose setting is followed by a wake-up, and gives each to `taken`; `name` is
+/// the word for the server in messages.
+pub fn accept_all<S>(
+    name: &str,
     closed: &AtomicBool,
-    talk: &Arc<Talk>,
-    (name, connections_max): (&'static str, usize),
+    accept: impl Fn() -> std::io::Result<S>,
+    taken: impl Fn(S),
 ) {
-    let connections = Connections::new(connections_max);
     while !closed.load(Ordering::Acquire) {
-        match listener.accept() {
-            Ok(mut stream) => {
-                let Some(counted) = connections.enter() else { continue };
-                let talk = Arc::clone(talk);
-                counted.on_a_thread(name, move || talk(&mut *stream));
-            }
+        match accept() {
+            Ok(stream) => taken(stream),
             Err(_) if closed.load(Ordering::Acquire) => return,
             Err(error) => {
                 tracing::warn!(%error, "accepting a connection for {name} failed");
