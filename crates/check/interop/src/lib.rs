@@ -20,6 +20,7 @@ pub mod guest;
 pub mod kills;
 pub mod matrix;
 pub mod outcome;
+mod program;
 pub mod relay;
 pub mod serving;
 pub mod session;

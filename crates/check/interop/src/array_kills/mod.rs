@@ -9,6 +9,7 @@ mod victims;
 pub use victims::{VICTIMS, Victim};
 
 use crate::by_braid::{Outcome, text};
+use crate::program::{Killed, Program};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use braid_device::{IoSets, Op, Request};
 use braid_nbd::Address;
@@ -18,8 +19,8 @@ use braid_shard::Shard;
 use std::cell::{Cell, RefCell};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 use victims::{Closed, MEMBERS};
@@ -74,22 +75,10 @@ struct Known {
 }
 
 struct Life {
-    braid: PathBuf,
-    folder: PathBuf,
+    program: Program,
     victim: Victim,
     known: Rc<RefCell<Vec<Known>>>,
     written: Rc<Cell<u64>>,
-}
-
-/// A running server, killed when it is dropped.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It has ended by itself, or does so now.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 fn sector(number: u64, version: u64) -> [u8; SECTOR] {
@@ -108,8 +97,7 @@ impl Life {
     fn create(braid: &Path, folder: &Path, victim: &Victim) -> Result<Life> {
         let known = vec![Known::default(); (AREA / SECTOR as u64) as usize];
         let life = Life {
-            braid: braid.to_path_buf(),
-            folder: folder.to_path_buf(),
+            program: Program::new(braid, folder),
             victim: victim.clone(),
             known: Rc::new(RefCell::new(known)),
             written: Rc::default(),
@@ -131,34 +119,18 @@ impl Life {
         Ok(life)
     }
 
-    fn command(&self, words: &str) -> Command {
-        let mut command = Command::new(&self.braid);
-        command
-            .args(words.split_whitespace())
-            .current_dir(&self.folder)
-            .env("BRAID_CONTROL", self.folder.join("control.sock"))
-            .env("BRAID_STATE_DIR", self.folder.join("state"))
-            .stdin(Stdio::null());
-        command
-    }
-
-    /// Runs `braid` with these words, which must succeed.
     fn run(&self, words: &str) -> Result<String> {
-        let output = self.command(words).output().with_context(|| format!("braid {words}"))?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let error = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "braid {words}: {}\n{said}{error}", output.status);
-        Ok(said)
+        self.program.run(words)
     }
 
     /// Starts the server on the devices that are members before anything changes.
-    fn serve_at_first(&self) -> Result<Server> {
+    fn serve_at_first(&self) -> Result<Killed> {
         let given = self.victim.at_first.unwrap_or(MEMBERS + self.victim.more);
         self.serve_some(|nr| nr < given, "")
     }
 
     /// Starts the server on all devices that have a superblock, but one.
-    fn serve(&self, without: Option<usize>) -> Result<Server> {
+    fn serve(&self, without: Option<usize>) -> Result<Killed> {
         let how = if without.is_some() { " --run" } else { self.victim.after };
         let all = 0..MEMBERS + self.victim.more;
         let members: Result<Vec<bool>> = all.map(|nr| self.is_member(nr)).collect();
@@ -168,7 +140,7 @@ impl Life {
 
     /// The device has a superblock.
     fn is_member(&self, nr: usize) -> Result<bool> {
-        let mut file = fs::File::open(self.folder.join(format!("m{nr}")))?;
+        let mut file = fs::File::open(self.program.path(&format!("m{nr}")))?;
         let mut begin = MAGIC.map(|_| 0);
         file.seek(SeekFrom::Start(SUPERBLOCK))?;
         file.read_exact(&mut begin).with_context(|| format!("reading the superblock of m{nr}"))?;
@@ -176,14 +148,14 @@ impl Life {
     }
 
     /// Starts the server on some of the devices, and waits until it listens.
-    fn serve_some(&self, given: impl Fn(usize) -> bool, run: &str) -> Result<Server> {
+    fn serve_some(&self, given: impl Fn(usize) -> bool, run: &str) -> Result<Killed> {
         let all = 0..MEMBERS + self.victim.more;
         let members: Vec<String> = all.filter(|nr| given(*nr)).map(|nr| format!("m{nr}")).collect();
         let members = members.join(" ");
         let words = format!("serve {members} --nbd unix:nbd.sock --shards 2{run}");
-        let log = fs::File::options().create(true).append(true).open(self.folder.join("log"))?;
-        let child = self.command(&words).stdout(Stdio::piped()).stderr(log).spawn();
-        let mut server = Server(child.context("starting the server")?);
+        let log = fs::File::options().create(true).append(true).open(self.program.path("log"))?;
+        let child = self.program.command(&words).stdout(Stdio::piped()).stderr(log).spawn();
+        let mut server = Killed(child.context("starting the server")?);
         let out = server.0.stdout.take().context("its output is not there")?;
         let mut lines = BufReader::new(out).lines();
         while let Some(line) = lines.next().transpose()? {
@@ -193,7 +165,7 @@ impl Life {
                 return Ok(server);
             }
         }
-        bail!("the server ended; see {}", self.folder.join("log").display())
+        bail!("the server ended; see {}", self.program.path("log").display())
     }
 
     /// From a start to the next, and what is found then.
@@ -233,7 +205,7 @@ impl Life {
     fn change_meanwhile(&self, random: &mut fastrand::Rng) -> std::thread::JoinHandle<()> {
         let after = Duration::from_millis(random.u64(..LIFE_MS_MAX / 2));
         let commands: Vec<Command> =
-            self.victim.meanwhile.iter().map(|words| self.command(words)).collect();
+            self.victim.meanwhile.iter().map(|words| self.program.command(words)).collect();
         std::thread::spawn(move || {
             std::thread::sleep(after);
             for mut command in commands {
@@ -259,7 +231,7 @@ impl Life {
         Ok(())
     }
 
-    fn write_until_killed(&self, mut server: Server, random: &mut fastrand::Rng) -> Result<()> {
+    fn write_until_killed(&self, mut server: Killed, random: &mut fastrand::Rng) -> Result<()> {
         let life = Duration::from_millis(1 + random.u64(..LIFE_MS_MAX));
         let (connected, writes_begin) = std::sync::mpsc::channel();
         let killer = std::thread::spawn(move || {
@@ -327,7 +299,7 @@ impl Life {
         work: impl AsyncFnOnce(&Shard, &Rc<Client>) -> Outcome<T> + 'static,
     ) -> Result<T> {
         let shard = Shard::with_ring(0)?;
-        let address = Address::Unix(self.folder.join("nbd.sock"));
+        let address = Address::Unix(self.program.path("nbd.sock"));
         let on = shard.clone();
         let done = shard.block_on(async move {
             let options = ClientOptions { export: "data".to_owned(), headers: Headers::Structured };

@@ -63,7 +63,7 @@ impl Load {
         let wanted = self.shared.answers.load(Ordering::SeqCst) + count;
         let end = Instant::now() + PATIENCE;
         while self.shared.answers.load(Ordering::SeqCst) < wanted {
-            // What it was that ended it is said by `end`.
+            // `end` says why.
             if self.thread.is_finished() {
                 return Ok(());
             }
@@ -270,7 +270,7 @@ impl Work {
         bail!("nobody lets the client in again")
     }
 
-    /// What an NVMe host had asked for is not known to the next server.
+    /// The next server does not know what an NVMe host had asked for.
     fn repeat(&mut self) {
         if self.door != Door::Nvme {
             return;

@@ -1,9 +1,10 @@
 //! The array, and the servers that follow each other.
 
+use crate::program::{Killed, Program};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 /// Bytes of a member: a sparse file.
@@ -18,14 +19,11 @@ const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 const NQN_BYTES: usize = NQN.len() + 36;
 
 /// A folder with members and sockets.
-pub(super) struct Place {
-    braid: PathBuf,
-    folder: PathBuf,
-}
+pub(super) struct Place(Program);
 
-/// A running server, killed when it is dropped.
+/// A running server.
 pub(super) struct Server {
-    child: Child,
+    process: Killed,
     log: PathBuf,
 }
 
@@ -34,20 +32,12 @@ impl Server {
     pub fn end(mut self) -> Result<ExitStatus> {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
-            if let Some(status) = self.child.try_wait().context("waiting for a server")? {
+            if let Some(status) = self.process.0.try_wait().context("waiting for a server")? {
                 return Ok(status);
             }
             std::thread::sleep(Duration::from_millis(2));
         }
         bail!("a server does not end: {}", said(&self.log))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It has ended by itself, or does so now.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -60,33 +50,18 @@ impl Place {
     pub fn make(braid: &Path, folder: &Path) -> Result<Place> {
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
         let folder = folder.canonicalize().context("finding the folder")?;
-        let place = Place { braid: braid.to_path_buf(), folder };
+        let place = Place(Program::new(braid, &folder));
         for name in ["m0", "m1", "m2"] {
-            let file = File::create_new(place.folder.join(name)).context("making a member")?;
+            let file = File::create_new(place.0.path(name)).context("making a member")?;
             file.set_len(MEMBER).context("making a member")?;
         }
         place.run("create disk --level 5 --raid-devices 3 --chunk 64K --assume-clean m0 m1 m2")?;
         Ok(place)
     }
 
-    fn command(&self, words: &str) -> Command {
-        let mut command = Command::new(&self.braid);
-        command
-            .args(words.split_whitespace())
-            .current_dir(&self.folder)
-            .env("BRAID_CONTROL", self.folder.join("control.sock"))
-            .env("BRAID_STATE_DIR", self.folder.join("state"))
-            .env_remove("BRAID_LOG")
-            .stdin(Stdio::null());
-        command
-    }
-
     /// Runs a command, which must succeed.
     pub fn run(&self, words: &str) -> Result<()> {
-        let output = self.command(words).output().context("starting braid")?;
-        let said = || String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.success(), "braid {words}: {}", said());
-        Ok(())
+        self.0.run(words).map(drop)
     }
 
     /// Starts a server at all doors that have sockets.
@@ -122,15 +97,17 @@ impl Place {
     }
 
     fn start(&self, words: &str) -> Result<Server> {
-        let nr = (0..).find(|nr| !self.folder.join(format!("log{nr}")).exists()).unwrap_or(0);
-        let log = self.folder.join(format!("log{nr}"));
+        let nr = (0..).find(|nr| !self.0.path(&format!("log{nr}")).exists()).unwrap_or(0);
+        let log = self.0.path(&format!("log{nr}"));
         let file = File::create(&log).context("making a log")?;
         let errors = file.try_clone().context("making a log")?;
-        let child = self.command(words).stdout(file).stderr(errors).spawn();
-        let mut server = Server { child: child.context("starting braid")?, log };
+        let mut command = self.0.command(words);
+        // Its output is searched for words.
+        let child = command.env_remove("BRAID_LOG").stdout(file).stderr(errors).spawn();
+        let mut server = Server { process: Killed(child.context("starting braid")?), log };
         let end = Instant::now() + PATIENCE;
         while !said(&server.log).contains("control socket") {
-            let ended = server.child.try_wait().context("waiting for a server")?;
+            let ended = server.process.0.try_wait().context("waiting for a server")?;
             ensure!(
                 ended.is_none() && Instant::now() < end,
                 "a server does not come up: {}",
@@ -143,12 +120,12 @@ impl Place {
 
     /// Where the clients of a door connect.
     pub fn socket(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+        self.0.path(name)
     }
 
     /// The name of the array's subsystem, as the first server has said it.
     pub fn subsystem(&self) -> Result<String> {
-        let said = said(&self.folder.join("log0"));
+        let said = said(&self.0.path("log0"));
         let name = said.find(NQN).and_then(|at| said.get(at..at + NQN_BYTES));
         name.map(str::to_string).with_context(|| format!("no subsystem in: {said}"))
     }
