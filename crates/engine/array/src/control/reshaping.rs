@@ -107,7 +107,7 @@ enum Side {
     Behind,
 }
 
-/// What is free beside the data of every member.
+/// Free room beside the data of every member.
 struct Room {
     side: Side,
     /// So much at least.
@@ -125,7 +125,7 @@ impl Room {
 
 /// Distances that are tried: copies of a chunk, and those of the one beside it, lie in no more rows, or there is more room.
 const DISTANCES: usize = 64;
-/// What is said where data would have to be written over itself.
+/// Said where data would have to be written over itself.
 const NO_BACKUP: &str = "so that only a backup file would do, which braid does not write: mdadm --grow --backup-file does";
 
 /// Sectors from the superblock on in which mdadm puts no data (getinfo_super1 of super1.c).
@@ -416,8 +416,8 @@ impl Control {
         };
         way(chunk)?;
         // The copies of a chunk may lie in several rows: then more than a chunk is needed.
-        let leads = |by: &u64| way(*by).is_ok_and(|way| way.leads_to_the_end(0));
-        let Some(moves_by) = room.distances(chunk).find(leads) else {
+        let leading = |by| way(by).ok().filter(|way| way.leads_to_the_end(0)).map(|way| (by, way));
+        let Some((moves_by, way)) = room.distances(chunk).find_map(leading) else {
             let why = format!(
                 "{} are free {} the data of some member, which are too few chunks of {} for copies in several rows; {NO_BACKUP}",
                 show_size(room.bytes),
@@ -426,7 +426,6 @@ impl Control {
             );
             return Err(refuse(why));
         };
-        let (way, signed) = (way(moves_by)?, signed(moves_by));
         let whole = || geometry.shaped(geometry.level, number, new.clone());
         let (seen, all) = (self.record.engine.size.get(), whole().whole_blocks());
         let names = |members: &[MemberNr]| -> Vec<String> {
@@ -446,6 +445,7 @@ impl Control {
             spares: names(&spares),
             freed: names(&freed),
         };
+        let signed = signed(moves_by);
         let after =
             Basis { geometry: Arc::new(whole()), holders, moved_by: basis.moved_by + signed };
         Ok((Outline { way, whole: whole(), moves_by: signed, spares, reshaped }, after))
