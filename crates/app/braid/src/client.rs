@@ -140,7 +140,7 @@ impl Client {
         let mut bytes = [0; 64 << 10];
         loop {
             let read = self.stream.read(&mut bytes);
-            // Whoever wants to end at a signal sees it by itself; reads with a time limit are not begun again by the system.
+            // Reads with a time limit are not begun again by the system; those who want to end at a signal see it by themselves.
             if matches!(&read, Err(error) if error.kind() == ErrorKind::Interrupted) {
                 continue;
             }

@@ -165,7 +165,7 @@ pub enum Request {
     Get { array: Option<String> },
     /// What one array has done.
     Stat { array: Option<String> },
-    /// What has happened to arrays, as far as the server keeps it; `after`: only events with greater numbers.
+    /// The events of arrays that the server keeps; `after`: only events with greater numbers.
     Events { after: Option<u64> },
     /// Start arrays: of `members`, as they would be given to `serve`; those called by one of `arrays`; with `scan` all that
     /// the server's configuration wants. `run`: without members that are missing; `force`: also where that may bring wrong
@@ -295,7 +295,7 @@ pub enum Answer {
         last: Option<Box<ScrubReport>>,
         in_doubt: Option<InDoubt>,
     },
-    /// What has happened, oldest first. `since`: which server counts, by the microseconds since 1970 of its start; another
+    /// Events, oldest first. `since`: which server counts, by the microseconds since 1970 of its start; another
     /// counts anew.
     Events { since: u64, events: Vec<Numbered> },
     /// Arrays were started, or members taken by those that run: in sentences; and what is waited for, with the reason.

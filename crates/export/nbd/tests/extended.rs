@@ -323,7 +323,7 @@ fn our_own_client_clears_more_than_four_gibibytes_by_one_request() {
     });
     assert_eq!(vast.done("trim", 1 << 30), (16 << 10, TIB..17 * TIB));
     assert_eq!(vast.done("zeroes", 128 << 20).1, 4096..4096 + (6 << 30));
-    // What was compact before is refused by the client itself.
+    // With compact headers the client itself refuses what is longer than their 32 bits.
     let compact = world.unix();
     world.on_shard(move |shard| async move {
         let options = ClientOptions { export: "disk".into(), headers: Headers::Structured };

@@ -1,4 +1,4 @@
-//! Who may look, and who may change.
+//! The rights of those who ask: to look, or to change.
 
 use crate::protocol::{Code, Refusal};
 use rustix::process::{Uid, geteuid};
@@ -18,7 +18,7 @@ impl Role {
         if user.is_root() || user == geteuid() { Role::Owner } else { Role::Looker(user) }
     }
 
-    /// Whether a request may be carried out, which changes something unless its method is GET.
+    /// Lets a request pass, which changes something unless its method is GET.
     ///
     /// # Errors
     /// It may not, with what to do.

@@ -67,7 +67,7 @@ pub struct Running {
     pub(super) stopped: Mutex<HashSet<[u8; 16]>>,
     /// It goes on with nothing to serve.
     pub(super) resident: bool,
-    /// What has happened.
+    /// The last events.
     pub(super) events: KeptEvents,
 }
 

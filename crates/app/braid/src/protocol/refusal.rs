@@ -28,7 +28,7 @@ pub enum Code {
     MethodNotAllowed,
     /// The request has no token, or not the right one.
     Unauthorized,
-    /// Whoever asks may look and not change.
+    /// The one who asks may look and not change.
     Forbidden,
     /// It comes from a page of somebody else, or asks for another host.
     WrongHost,

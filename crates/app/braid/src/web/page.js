@@ -440,7 +440,7 @@ function begin() {
 }
 
 function enter() {
-  // What stands behind # is sent to no server; it is taken out of the address at once.
+  // The part behind # is sent to no server; it is taken out of the address at once.
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   if (given) history.replaceState(null, "", location.pathname);
   token = given || token || sessionStorage.getItem("token") || "";

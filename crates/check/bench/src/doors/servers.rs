@@ -35,7 +35,7 @@ impl Which {
     }
 }
 
-/// What its clients speak.
+/// The protocol of its clients.
 #[derive(Clone, Copy)]
 pub enum Offer<'a> {
     /// NBD over a unix socket.

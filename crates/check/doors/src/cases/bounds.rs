@@ -94,7 +94,7 @@ pub fn errors_of_the_device_reach_the_client_and_nobody_else(adapter: &dyn Adapt
     assert_eq!(other.read(0, 8192), vec![5; 8192]);
 }
 
-/// What a target has gained can be used by clients that were there before, and its end is kept to as before.
+/// Clients that were there before can use the part that a target has gained, and its end is kept to as before.
 pub fn a_target_that_grows_is_used_to_its_new_end(adapter: &dyn Adapter) {
     let rig = Rig::of(adapter, Shape { size: 8 << 20, ..Shape::default() });
     rig.disk.resize(4 << 20);

@@ -63,7 +63,7 @@ pub(crate) struct Stale {
 pub(crate) struct Choice {
     /// The freshest superblock.
     pub(crate) shared: Superblock,
-    /// What it said, where `shared` is no longer that: a reshape had just begun, and is taken back.
+    /// The freshest superblock as it was, where `shared` is no longer that: a reshape had just begun, and is taken back.
     pub(crate) begun: Option<Box<Superblock>>,
     pub(crate) members: Vec<Chosen>,
     /// Members that are left out unless they are [taken by force](crate::assemble::rescue).

@@ -25,7 +25,7 @@ pub struct ClientOptions {
 pub struct ServerOffer {
     /// The export: its name as asked for, or as the server calls it; size, block sizes, features.
     pub export: Export,
-    /// What was agreed on.
+    /// The headers that were agreed on.
     pub headers: Headers,
 }
 

@@ -247,7 +247,7 @@ impl ReplyDecoder {
         }
     }
 
-    /// Whoever has extended headers gets nothing else (`NBD_OPT_EXTENDED_HEADERS`).
+    /// A client with extended headers gets nothing else (`NBD_OPT_EXTENDED_HEADERS`).
     fn extended_head(
         &mut self,
         bytes: &[u8; EXTENDED_CHUNK_BYTES],

@@ -177,7 +177,7 @@ pub(crate) struct Roster {
     pub(crate) members: Vec<Member>,
     /// The fields that all superblocks share, as last written.
     pub(crate) shared: Superblock,
-    /// What the last update said before this start, where `shared` is not that: a reshape had just begun, and is taken back.
+    /// The last update before this start, where `shared` is not that: a reshape had just begun, and is taken back.
     pub(crate) begun: Option<Box<Superblock>>,
     /// The superblocks say that writes may be under way.
     pub(crate) dirty: bool,
