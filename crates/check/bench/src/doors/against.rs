@@ -36,9 +36,7 @@ impl Line {
             factor: None,
         }
     }
-}
 
-impl Line {
     /// Requests that fill the disk.
     fn filling(&self) -> RawLoad {
         RawLoad { block: 1 << 20, depth: 8, reads: 0, random: false, ..self.requests() }
