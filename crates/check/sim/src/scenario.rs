@@ -356,8 +356,10 @@ mod tests {
             1_002_922,
             2_014_699,
             3_003_373,
+            4_003_037,
             9_702_270,
             9_303_959,
+            880_000_003_633,
         ];
         let arrays = saved.iter().filter(|seed| seed.kind == Kind::Array);
         let mut arrays = arrays.filter(|seed| !with_log.contains(&seed.seed));
