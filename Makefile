@@ -18,7 +18,7 @@ OPERATIONS ?= 40000
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: screenshots help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deb book tutorial setup take-overs
+.PHONY: screenshots help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deb rpm container book tutorial setup take-overs
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -113,6 +113,14 @@ alerts: ## Check the alert rules of contrib/prometheus with promtool (Debian's p
 deb: ## Make a Debian package, with the unit, udev rules, manual and completions, in target/
 	cargo build --release -p braid
 	scripts/make-deb target/release/braid target
+
+rpm: ## Make an RPM with the same, in target/, by rpmbuild (Debian's rpm)
+	cargo build --release -p braid
+	scripts/make-rpm target/release/braid target
+
+container: ## Make a container image, braid:VERSION, of the Debian package (contrib/Containerfile), by podman, buildah or docker
+	cargo build --release -p braid
+	scripts/make-container target/release/braid
 
 book: ## The pages of docs/ as a book, target/book/html/index.html, by mdBook, which nothing else needs
 	scripts/make-book

@@ -1,6 +1,8 @@
-//! The Debian package: what is in it, and that a bare system has arrays at boot by it, and nothing of it after a purge.
+//! The packages: what is in them, that a bare system has arrays at boot by Debian's, and nothing of it after a purge; and that the
+//! RPM has the same, and can be installed, upgraded and erased.
 
 use crate::support::{MEMBER, Place};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -45,12 +47,17 @@ fn inside(root: &Path, words: &[&str]) -> Command {
     command
 }
 
+/// The path of a package that a script makes.
+fn made(script: &str, place: &Place) -> String {
+    let mut make = Command::new(repository().join("scripts").join(script));
+    make.arg(env!("CARGO_BIN_EXE_braid")).arg(place.path("")).env("COMPRESSION", "none");
+    ran(&mut make).trim().to_string()
+}
+
 #[test]
 fn a_bare_system_has_arrays_at_boot_and_nothing_after_a_purge() {
     let place = Place::new();
-    let mut make = Command::new(repository().join("scripts/make-deb"));
-    make.arg(env!("CARGO_BIN_EXE_braid")).arg(place.path("")).env("COMPRESSION", "none");
-    let package = ran(&mut make).trim().to_string();
+    let package = made("make-deb", &place);
     let listed = ran(Command::new("dpkg-deb").arg("--contents").arg(&package));
     for file in [
         "./usr/bin/braid",
@@ -102,6 +109,54 @@ fn a_bare_system_has_arrays_at_boot_and_nothing_after_a_purge() {
         assert!(!root.join(gone).exists(), "{gone} is still there");
     }
     assert!(root.join("srv/a").exists());
+}
+
+/// The files of a package, where Debian and others have them.
+fn files(listed: &str) -> BTreeSet<String> {
+    let path = |line: &str| line.split_whitespace().last().unwrap().trim_start_matches('.').to_string();
+    let mut paths: BTreeSet<String> = listed.lines().map(path).collect();
+    // A list of Debian's has folders, each with a slash at its end; an RPM's has those that are its own.
+    paths.retain(|path| !path.ends_with('/'));
+    paths
+}
+
+#[test]
+fn an_rpm_has_what_the_debian_package_has_and_can_be_installed() {
+    let place = Place::new();
+    let package = made("make-rpm", &place);
+    let listed = files(&ran(Command::new("rpm").args(["-qp", "--list"]).arg(&package)));
+    let debian = made("make-deb", &place);
+    let debian = files(&ran(Command::new("dpkg-deb").arg("--contents").arg(&debian)));
+    let moved = debian.iter().filter(|path| !path.ends_with("/copyright")).map(|path| {
+        let path = path.replace("/vendor-completions/", "/site-functions/");
+        let is_at_root = ["/lib/", "/sbin/"].iter().any(|folder| path.starts_with(folder));
+        if is_at_root { format!("/usr{path}") } else { path }
+    });
+    let mut expected: BTreeSet<String> = moved.collect();
+    expected.extend(["/etc/braid", "/usr/share/doc/braid"].map(str::to_string));
+    assert_eq!(listed, expected);
+
+    let root = place.path("root");
+    bare_root(&root);
+    let rpm = |words: &[&str]| {
+        // Libraries are not known to its database, in a system that has no other package.
+        ran(Command::new("rpm").arg("--root").arg(&root).arg("--nodeps").args(words))
+    };
+    rpm(&["--install", &package]);
+    let version = ran(&mut inside(&root, &["--version"]));
+    assert_eq!(version.trim(), concat!("braid ", env!("CARGO_PKG_VERSION")));
+    assert!(ran(&mut inside(&root, &["config", "check"])).contains("no mistake"));
+    assert_eq!(rpm(&["--verify", "braid"]), "");
+    let config = root.join("etc/braid/braid.toml");
+    let text = format!("{}# of this host\n", fs::read_to_string(&config).unwrap());
+    fs::write(&config, &text).unwrap();
+    rpm(&["--upgrade", "--force", &package]);
+    assert_eq!(fs::read_to_string(&config).unwrap(), text, "an upgrade keeps the configuration");
+    rpm(&["--erase", "braid"]);
+    for gone in ["usr/bin/braid", "usr/lib/systemd/system/braid.service", "etc/braid/braid.toml"] {
+        assert!(!root.join(gone).exists(), "{gone} is still there");
+    }
+    assert_eq!(fs::read_to_string(root.join("etc/braid/braid.toml.rpmsave")).unwrap(), text);
 }
 
 #[test]
