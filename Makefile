@@ -18,7 +18,7 @@ OPERATIONS ?= 40000
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: screenshots help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deb rpm container book tutorial setup take-overs
+.PHONY: screenshots help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deny advisories deb rpm container book tutorial setup take-overs
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -105,6 +105,13 @@ lint: ## Formatting, clippy with warnings denied, the rules of the tree (cargo x
 	cargo clippy $(CHECKED) --workspace --all-targets -- -D warnings
 	cargo xtask tidy
 	scripts/make-book --check
+	@if command -v cargo-deny >/dev/null; then $(MAKE) deny; else echo "lint: cargo-deny is not here: licences and sources of crates were not looked at"; fi
+
+deny: ## Licences, sources and bans of all crates by the rules of deny.toml (cargo install cargo-deny --locked)
+	cargo deny --offline check licenses bans sources
+
+advisories: ## Known faults of the crates that we use, by cargo-deny and RustSec's list, which it fetches
+	cargo deny check advisories
 
 alerts: ## Check the alert rules of contrib/prometheus with promtool (Debian's prometheus)
 	promtool check rules contrib/prometheus/braid.rules.yml

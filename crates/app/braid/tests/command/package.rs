@@ -113,7 +113,8 @@ fn a_bare_system_has_arrays_at_boot_and_nothing_after_a_purge() {
 
 /// The files of a package, where Debian and others have them.
 fn files(listed: &str) -> BTreeSet<String> {
-    let path = |line: &str| line.split_whitespace().last().unwrap().trim_start_matches('.').to_string();
+    let path =
+        |line: &str| line.split_whitespace().last().unwrap().trim_start_matches('.').to_string();
     let mut paths: BTreeSet<String> = listed.lines().map(path).collect();
     // A list of Debian's has folders, each with a slash at its end; an RPM's has those that are its own.
     paths.retain(|path| !path.ends_with('/'));
