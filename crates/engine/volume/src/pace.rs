@@ -64,9 +64,9 @@ impl Pace {
         self.longest.set(self.longest.get().max(took));
     }
 
-    /// Sets the latency of requests of files that moves must leave room for.
-    pub fn set_target(&self, nanos: Nanos) {
-        self.target.set(Some(nanos.max(1)));
+    /// Sets the latency of requests of files that moves must leave room for; `None`: by the kind of the bricks.
+    pub fn set_target(&self, nanos: Option<Nanos>) {
+        self.target.set(nanos.map(|nanos| nanos.max(1)));
     }
 
     /// Sets the most bytes that are moved in a second, and the most that a check looks at.
@@ -158,11 +158,14 @@ mod tests {
     fn a_latency_that_was_set_holds_for_all_bricks() {
         for heads in [true, false] {
             let pace = Pace::default();
-            pace.set_target(50_000_000);
+            pace.set_target(Some(50_000_000));
             pace.saw_request(50_000_000);
             let all = pace.window(INTERVAL_NANOS, 1 << 17, || heads);
             pace.saw_request(50_000_001);
             assert_eq!(pace.window(2 * INTERVAL_NANOS, 1 << 17, || heads), all / 2);
+            pace.set_target(None);
+            pace.saw_request(30_000_000);
+            assert_eq!(pace.window(3 * INTERVAL_NANOS, 1 << 17, || heads), all / 4);
         }
     }
 

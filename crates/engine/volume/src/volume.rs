@@ -175,8 +175,9 @@ impl Volume {
         self.pace.set_speed(bytes_per_second);
     }
 
-    /// Sets the latency of requests of files, in nanoseconds, above which jobs slow down.
-    pub fn set_job_latency(&self, nanos: u64) {
+    /// Sets the latency of requests of files, in nanoseconds, above which jobs slow down; `None`: by the kind of the
+    /// bricks.
+    pub fn set_job_latency(&self, nanos: Option<u64>) {
         self.pace.set_target(nanos);
     }
 

@@ -287,6 +287,9 @@ mod tests {
             ("braid volume proxy pool brick --off", "cannot be used"),
             ("braid volume migrate pool --to brick", "FILE"),
             ("braid volume jobs pool --pause --resume", "cannot be used"),
+            ("braid volume jobs pool --speed 1M --latency 2", "cannot be used"),
+            ("braid volume jobs pool --latency 0", "milliseconds"),
+            ("braid volume jobs pool --latency soon", "milliseconds"),
             ("braid volume export pool file", "--nbd"),
         ] {
             let error = parsed(words).map(|verb| format!("{verb:?}")).unwrap_err().to_string();
@@ -318,6 +321,9 @@ mod tests {
             "braid volume jobs pool --wait",
             "braid volume jobs pool --speed 100M",
             "braid volume jobs pool --speed none",
+            "braid volume jobs pool --latency 0.5",
+            "braid volume jobs pool --latency 5ms",
+            "braid volume jobs pool --latency auto",
             "braid volume export pool disk.img --nbd unix:/run/x.sock",
             "braid volume export pool disk.img --off",
         ] {

@@ -129,6 +129,9 @@ pub enum JobDeed {
     Wait,
     /// It moves at most so many bytes per second; `None`: no limit.
     Speed { bytes: Option<u64> },
+    /// It slows down while requests of files take longer than so many microseconds; `None`: 20,000 where a brick has
+    /// heads, else 2,000.
+    Latency { micros: Option<u64> },
 }
 
 /// What the server answers about volumes.
@@ -234,6 +237,9 @@ pub struct VolumeDetail {
     /// Bytes per second that jobs may move; `None`: no limit.
     #[serde(default)]
     pub job_speed: Option<u64>,
+    /// Microseconds that requests of files may take before jobs slow down; `None`: by the kind of the bricks.
+    #[serde(default)]
+    pub job_latency: Option<u64>,
     /// The check under way.
     pub check: Option<VolumeJobDetail>,
     /// Why nothing can be changed any more.
@@ -362,6 +368,11 @@ mod tests {
             },
             VolumeRequest::Start { volume: "pool".into(), job },
             VolumeRequest::Job { volume: None, deed: JobDeed::Speed { bytes: None }, check: false },
+            VolumeRequest::Job {
+                volume: None,
+                deed: JobDeed::Latency { micros: Some(500) },
+                check: false,
+            },
         ] {
             let request = Request::Volume { request: Box::new(request) };
             let line = serde_json::to_string(&request).unwrap();

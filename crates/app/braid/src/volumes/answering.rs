@@ -27,6 +27,12 @@ const ENDS_WITHIN: Duration = Duration::from_secs(30);
 /// Between two looks whether they are.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// Said after a mount through /dev/fuse on a kernel that could do otherwise; the figures are those of
+/// docs/benchmarks/volume-fuse-memory.md.
+const OVER_IO_URING: &str = "\n  note: FUSE over io_uring is switched off; with `echo Y > \
+     /sys/module/fuse/parameters/enable_uring` before a mount direct requests of 1 MiB, one at a time, are up to a fifth \
+     faster, many at a time slower: docs/volumes.md, \"FUSE over io_uring\"";
+
 impl Volumes {
     /// Carries out a request.
     ///
@@ -216,6 +222,9 @@ impl Volumes {
         );
         for note in notes {
             said.push_str(&format!("\n  note: {note}"));
+        }
+        if !hosted.is_over_io_uring() && braid_fuse::io_uring_is_off() {
+            said.push_str(OVER_IO_URING);
         }
         Ok(said)
     }

@@ -143,6 +143,7 @@ impl Hosted {
             bricks: bricks.collect(),
             job,
             job_speed: *locked(&self.job_speed),
+            job_latency: *locked(&self.job_latency),
             check,
             failure: status.failure.clone(),
             seconds: self.since.elapsed().as_secs_f64(),

@@ -63,6 +63,8 @@ pub struct Hosted {
     pub started: Mutex<Option<String>>,
     /// Bytes per second that jobs may move, where that is limited.
     pub job_speed: Mutex<Option<u64>>,
+    /// Microseconds that requests of files may take before jobs slow down, where that was set.
+    pub job_latency: Mutex<Option<u64>>,
 }
 
 /// What is to be mounted.
@@ -162,6 +164,7 @@ impl Hosted {
             sample: Mutex::default(),
             started: Mutex::default(),
             job_speed: Mutex::default(),
+            job_latency: Mutex::default(),
         });
         // Nobody else sets it.
         let _ = mounted.set(Arc::clone(&hosted));

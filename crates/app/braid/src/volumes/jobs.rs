@@ -107,6 +107,19 @@ impl Hosted {
             });
             return Ok(format!("jobs of volume {} move at most: {limit}", self.name));
         }
+        if let JobDeed::Latency { micros } = deed {
+            let nanos = micros.map(|micros| micros.saturating_mul(1000));
+            self.with(move |here| async move { here.volume.set_job_latency(nanos) })?;
+            *locked(&self.job_latency) = micros;
+            let target = nanos.map_or(
+                "what the kind of its bricks is due".to_string(),
+                crate::output::time::short,
+            );
+            return Ok(format!(
+                "jobs of volume {} slow down while requests take longer than {target}",
+                self.name
+            ));
+        }
         let job = self.job()?;
         if check || job.is_none() && self.check_job()?.is_some() {
             return self.steer_check(deed, tell);

@@ -716,8 +716,20 @@ fn a_weight_counts_beside_default_ones_and_a_name_is_given_once() {
 fn what_is_typed_about_volumes_is_understood_and_shown() {
     let Some(scene) = Scene::new(&["a", "b"]) else { return };
     scene.run("create pool a b").ok();
+    let is_off = || {
+        let switch = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+        switch.map(|switch| switch.trim() == "N")
+    };
+    let before = is_off().unwrap_or(false);
     let said = scene.run("mount pool mnt").ok();
     assert!(said.contains(" in 2 bricks, "), "{said}");
+    let told = said.contains("note: FUSE over io_uring is switched off");
+    match scene.status()["over_io_uring"].as_bool().unwrap() {
+        true => assert!(!told, "{said}"),
+        // Whoever measures beside this test may move the switch.
+        false if before && is_off().unwrap() => assert!(told, "{said}"),
+        false => {}
+    }
     fs::create_dir_all(scene.file("dir/below")).unwrap();
     scene.write_by_child("dir/one", &[1; 100_000]);
     scene.write_by_child("dir/below/two", &[2; 100_000]);
@@ -727,6 +739,14 @@ fn what_is_typed_about_volumes_is_understood_and_shown() {
     let shown = scene.run("jobs pool").ok();
     assert!(shown.contains("no job") && shown.contains("at most 21.0 MB/s"), "{shown}");
     assert!(scene.run("status pool").ok().contains("jobs move at most"));
+    assert_eq!(scene.status()["job_latency"], serde_json::Value::Null);
+    scene.run("jobs pool --latency 0.5").ok();
+    let shown = scene.run("jobs pool").ok();
+    assert!(shown.contains("longer than 500 µs (--latency)"), "{shown}");
+    assert_eq!(scene.status()["job_latency"], 500);
+    let said = scene.run("jobs pool --latency auto").ok();
+    assert!(said.contains("the kind of its bricks"), "{said}");
+    assert!(!scene.run("status pool").ok().contains("longer than"));
     assert!(scene.place.run("status").ok().starts_with("pool  volume "));
     let uuid = scene.status()["uuid"].as_str().unwrap().to_string();
     assert!(scene.run("list").ok().contains(&uuid));

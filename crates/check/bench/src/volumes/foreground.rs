@@ -23,7 +23,7 @@ struct Pair {
 fn pair(target_us: Option<u64>, size: u64) -> anyhow::Result<Pair> {
     let mut rig = Rig::filled(Clock::Devices, 3, size)?;
     if let Some(target_us) = target_us {
-        rig.volume.set_job_latency(target_us * 1000);
+        rig.volume.set_job_latency(Some(target_us * 1000));
     }
     let shard = rig.shard.clone();
     let without = rig.beside(async move {
@@ -91,8 +91,8 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
         about: format!(
             "Four readers of 4 KiB here and there in a file of {} MiB on three modelled SSDs as in the table of volumes, in \
              the devices' time: alone for a second, then while a fourth device is filled by a balance, whose pace is set by \
-             the latency that readers shall have: 2 ms, and 20 ms where a brick has heads; other targets are set by the \
-             program that measures. Moves are halved while any request takes longer.",
+             the latency that readers shall have: 2 ms, and 20 ms where a brick has heads; other targets are set by \
+             `braid volume jobs --latency`. Moves are halved while any request takes longer.",
             size >> 20
         ),
         headings: vec![

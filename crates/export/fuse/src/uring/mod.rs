@@ -6,6 +6,7 @@
 //! | `entry` | one entry of a queue: the memory in which a request comes and its reply goes |
 //! | `entries` | the entries of one mount; replies into them |
 //! | `cpus` | how many queues the kernel has |
+//! | `switch` | the parameter that switches it on |
 //!
 //! The kernel has a queue for each processor that the machine could have, and sends a request by that of the processor
 //! it was made on; all of them end in one shard's ring here. What is not asked for a reply (forgotten files, interrupts)
@@ -15,5 +16,7 @@ mod cpus;
 mod entries;
 #[allow(unsafe_code)]
 mod entry;
+mod switch;
 
 pub(crate) use entries::{Entries, unexpected};
+pub use switch::io_uring_is_off;

@@ -231,7 +231,7 @@ pub struct Check {
     time, and a check beside it; one that a crash or an unmount interrupted goes on at the next mount.",
     after_help = EXIT_CODES
 )]
-#[group(id = "deed", multiple = false, args = ["pause", "resume", "cancel", "wait", "speed"])]
+#[group(id = "deed", multiple = false, args = ["pause", "resume", "cancel", "wait", "speed", "latency"])]
 pub struct Jobs {
     /// The volume: its name, UUID or directory. Not needed when only one is mounted.
     pub name: Option<String>,
@@ -253,11 +253,33 @@ pub struct Jobs {
     /// Move at most so many bytes per second; a bare number is in KiB, \"none\" for no limit.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub speed: Option<Rate>,
+    /// Slow down while requests of files take longer than so many milliseconds; \"auto\" for what the bricks are due:
+    /// 20 where one has heads, else 2.
+    #[arg(long, value_name = "MS", value_parser = latency)]
+    pub latency: Option<Latency>,
     /// Answer in JSON; progress is a line of JSON each.
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
     pub control: Control,
+}
+
+/// The latency of requests of files that jobs leave room for, in microseconds; `None`: by the kind of the bricks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latency(pub Option<u64>);
+
+fn latency(text: &str) -> Result<Latency, String> {
+    if text.eq_ignore_ascii_case("auto") {
+        return Ok(Latency(None));
+    }
+    let wrong =
+        || format!("{text} is not a number of milliseconds, such as 5 or 0.5, and not \"auto\"");
+    let millis: f64 = text.trim_end_matches("ms").trim().parse().map_err(|_| wrong())?;
+    let micros = (millis * 1000.0).round();
+    if !(1.0..=1e12).contains(&micros) {
+        return Err(wrong());
+    }
+    Ok(Latency(Some(micros as u64)))
 }
 
 /// A limit on moving, in bytes per second.

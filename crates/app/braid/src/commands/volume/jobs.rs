@@ -4,7 +4,7 @@ use super::asking::{ask, connect, order, unexpected, volume_name};
 use super::{follow, status};
 use crate::cli::volume::Jobs;
 use crate::commands::done::say_done;
-use crate::output::{self, size};
+use crate::output::{self, size, time};
 use crate::protocol::volume::{JobDeed, VolumeAnswer, VolumeRequest};
 use anyhow::Result;
 use std::process::ExitCode;
@@ -15,12 +15,15 @@ pub fn run(options: Jobs) -> Result<ExitCode> {
     if options.wait {
         return follow::wait(&mut client, volume.as_deref(), options.check, options.json);
     }
-    let deed = match options.speed {
+    let deed = match (options.speed, options.latency) {
         _ if options.pause => JobDeed::Pause,
         _ if options.resume => JobDeed::Resume,
         _ if options.cancel => JobDeed::Cancel,
-        Some(rate) => JobDeed::Speed { bytes: rate.0 },
-        None => return show(ask(&mut client, VolumeRequest::Status { volume })?, options.json),
+        (Some(rate), _) => JobDeed::Speed { bytes: rate.0 },
+        (_, Some(latency)) => JobDeed::Latency { micros: latency.0 },
+        (None, None) => {
+            return show(ask(&mut client, VolumeRequest::Status { volume })?, options.json);
+        }
     };
     say_done(
         &order(&mut client, VolumeRequest::Job { volume, deed, check: options.check })?,
@@ -41,6 +44,10 @@ fn show(answer: VolumeAnswer, json: bool) -> Result<ExitCode> {
         }
         let limit = status.job_speed.map(|bytes| size::rate(bytes as f64));
         lines.extend(limit.map(|limit| format!("jobs move at most {limit} (--speed)")));
+        let target = status.job_latency.map(|micros| time::short(micros.saturating_mul(1000)));
+        lines.extend(target.map(|target| {
+            format!("jobs slow down while requests take longer than {target} (--latency)")
+        }));
         output::line(lines.join("\n"))?;
     }
     Ok(ExitCode::SUCCESS)

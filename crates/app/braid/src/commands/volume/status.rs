@@ -74,6 +74,10 @@ fn text(status: &VolumeDetail) -> String {
     if let Some(bytes) = status.job_speed {
         row("speed", format!("jobs move at most {}", size::rate(bytes as f64)));
     }
+    if let Some(micros) = status.job_latency {
+        let target = time::short(micros.saturating_mul(1000));
+        row("latency", format!("jobs slow down while requests take longer than {target}"));
+    }
     if status.unbalanced && status.job.is_none() {
         row(
             "balance",
