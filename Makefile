@@ -18,7 +18,7 @@ OPERATIONS ?= 40000
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: screenshots help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deny advisories deb rpm container book tutorial setup take-overs
+.PHONY: screenshots help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deny advisories deb rpm container book tutorial pages setup take-overs
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -135,7 +135,14 @@ book: ## The pages of docs/ as a book, target/book/html/index.html, by mdBook, w
 tutorial: ## Type the commands of docs/tutorial.md, and compare exit codes and output with the page
 	scripts/setup-packages demo
 	cargo build --release -p braid
-	scripts/run-tutorial target/release/braid
+	scripts/run-page target/release/braid docs/tutorial.md
+
+pages: ## The same with each page that has such commands: the tutorial, recovery practised, several machines (as root)
+	scripts/setup-packages test
+	cargo build --release -p braid
+	scripts/run-page target/release/braid docs/tutorial.md
+	scripts/run-page target/release/braid docs/recovery-practice.md
+	scripts/run-page target/release/braid docs/several-machines.md
 
 setup: ## Install every system package that any target needs
 	scripts/setup-packages all

@@ -1,9 +1,10 @@
 //! The events of a job: that it has begun, how far it is, and how it has ended, with bytes, time and rate.
 
 use super::Event;
+use crate::output::progress::{figures, time_for};
 use crate::output::{found, size, time};
 use crate::protocol::{Detail, Job};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Percent between two reports of how far it is, as with mdadm.
 const PERCENT_STEP: u64 = 20;
@@ -27,10 +28,25 @@ pub(super) fn look(
 ) {
     let same = |seen: &Seen, job: &Job| seen.last.kind == job.kind && job.done >= seen.last.done;
     let goes_on = matches!((&*seen, &now.job), (Some(seen), Some(job)) if same(seen, job));
-    if !goes_on && let Some(before) = seen.take() {
-        ended(before, now, at, events);
+    // Another job may have followed, and ended, since the last look: then nobody knows how this one ended.
+    let followed = before.is_some_and(|before| {
+        let kind = |job: &Job| now.last_job.as_ref().is_some_and(|last| last.kind != job.kind);
+        before.last_job != now.last_job && before.job.as_ref().is_some_and(kind)
+    });
+    if !goes_on && let Some(seen) = seen.take() {
+        if followed {
+            let (name, last) = (&now.name, &seen.last);
+            let (done, total) = (size::human(last.done), size::human(last.total));
+            let text = format!(
+                "{} of array {name} has ended; when last seen it had done {done} of {total}",
+                last.kind
+            );
+            events.push(Event::of(now, "RebuildFinished", None, text));
+        } else {
+            ended(seen, now, at, events);
+        }
     }
-    let was_seen = !goes_on && before.is_some_and(|before| before.job.is_some());
+    let was_seen = !goes_on && !followed && before.is_some_and(|before| before.job.is_some());
     if let Some(before) = before.filter(|_| !was_seen) {
         between_looks(before, now, events);
     }
@@ -80,8 +96,8 @@ fn ended(seen: Seen, now: &Detail, at: Instant, events: &mut Vec<Event>) {
     let outcome = last.map_or("interrupted", |last| last.outcome.as_str());
     let until = if outcome == "done" { seen.last.total } else { seen.last.done };
     // It had been running for a moment when it was first seen.
-    let before = seen.first.done.checked_div(seen.last.rate.max(seen.first.rate)).unwrap_or(0);
-    let time = at.duration_since(seen.since) + Duration::from_secs(before);
+    let before = time_for(seen.first.done, seen.last.rate.max(seen.first.rate));
+    let time = at.duration_since(seen.since) + before;
     let moved = figures(until, time);
     if outcome == "failed" {
         let why = last.and_then(|last| last.error.clone()).unwrap_or_default();
@@ -99,11 +115,4 @@ fn ended(seen: Seen, now: &Detail, at: Instant, events: &mut Vec<Event>) {
         places.for_each(|place| text.push_str(&format!("; {place}")));
         events.push(Event::of(now, "MismatchFound", None, text));
     }
-}
-
-/// So many bytes in that time, with the rate.
-pub fn figures(bytes: u64, time: Duration) -> String {
-    let seconds = time.as_secs_f64();
-    let rate = if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 };
-    format!("{} in {}, {}", size::human(bytes), time::span(time.as_secs()), size::rate(rate))
 }

@@ -91,12 +91,18 @@ fn appeared(now: &Detail, spares: Option<usize>, events: &mut Vec<Event>) {
 fn changed(before: &Detail, now: &Detail, events: &mut Vec<Event>) {
     let name = &now.name;
     let was = |member: &Member| before.members.iter().find(|other| other.number == member.number);
+    let is = |member: &Member| now.members.iter().any(|other| other.number == member.number);
+    // A member that is taken back has another number afterwards.
+    let left = |name: &str| before.members.iter().any(|other| other.name == name && !is(other));
+    let came = |name: &str| now.members.iter().any(|other| other.name == name && was(other).is_none());
     for member in &now.members {
         let own = Some(member.name.as_str());
         match was(member) {
             None => {
+                let happened =
+                    if left(&member.name) { "was taken back by" } else { "was added to" };
                 let text =
-                    format!("member {} was added to array {name}: {}", member.name, member.state);
+                    format!("member {} {happened} array {name}: {}", member.name, member.state);
                 events.push(Event::of(now, "MemberAdded", own, text));
             }
             Some(was) => member_changed(was, member, now, events),
@@ -108,8 +114,7 @@ fn changed(before: &Detail, now: &Detail, events: &mut Vec<Event>) {
             events.push(Event::of(now, "SmartWarning", own, text));
         }
     }
-    let is = |member: &&Member| now.members.iter().any(|other| other.number == member.number);
-    for member in before.members.iter().filter(|member| !is(member)) {
+    for member in before.members.iter().filter(|member| !is(member) && !came(&member.name)) {
         let text = format!("member {} was removed from array {name}", member.name);
         events.push(Event::of(now, "MemberRemoved", Some(&member.name), text));
     }
@@ -248,6 +253,37 @@ mod tests {
         now.members.remove(1);
         assert_eq!(scene.names(std::slice::from_ref(&now)), ["MemberRemoved"]);
         assert_eq!(scene.names(&[]), ["DeviceDisappeared"]);
+    }
+
+    #[test]
+    fn a_member_that_is_taken_back_was_not_removed() {
+        let mut scene = Scene { watching: Watching::default(), at: Instant::now() };
+        let mut now = detail("data", &["active sync", "faulty"]);
+        scene.look(std::slice::from_ref(&now));
+        now.members[1].number = 7;
+        now.members[1].state = "rebuilding".to_string();
+        let said = scene.look(std::slice::from_ref(&now));
+        let [(name, text)] = said.as_slice() else { panic!("{said:?}") };
+        assert!(name == "MemberAdded" && text.contains("was taken back by array data"), "{text}");
+    }
+
+    #[test]
+    fn a_job_that_another_followed_unseen_is_not_said_to_be_interrupted() {
+        let mut scene = Scene { watching: Watching::default(), at: Instant::now() };
+        let mut now = detail("data", &["active sync"]);
+        now.job = job(40);
+        scene.look(std::slice::from_ref(&now));
+        now.job = None;
+        let (kind, outcome) = ("check".to_string(), "done".to_string());
+        now.last_job = Some(LastJob { kind, outcome, error: None, mismatches: 0 });
+        let said = scene.look(std::slice::from_ref(&now));
+        let finished: Vec<&str> = said.iter().map(|(_, text)| text.as_str()).collect();
+        let [recover, check] = finished.as_slice() else { panic!("{said:?}") };
+        assert_eq!(
+            *recover,
+            "recover of array data has ended; when last seen it had done 40 MiB of 100 MiB"
+        );
+        assert!(check.starts_with("check of array data has ended, done"), "{check}");
     }
 
     #[test]

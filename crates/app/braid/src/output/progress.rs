@@ -94,16 +94,25 @@ impl Progress {
         // The last report is older than the end.
         let moved = last.total.max(last.done);
         // It had been running for a moment when it was first seen.
-        let before = first.checked_div(last.rate).unwrap_or(0);
-        let took = since.elapsed() + Duration::from_secs(before);
-        let rate = size::rate(moved as f64 / took.as_secs_f64().max(0.001));
-        Some(format!(
-            "{}: {} in {}, {rate}",
-            last.kind,
-            size::human(moved),
-            time::span(took.as_secs())
-        ))
+        let took = since.elapsed() + time_for(first, last.rate);
+        Some(format!("{}: {}", last.kind, figures(moved, took)))
     }
+}
+
+/// The time that so many bytes take at so many a second.
+pub fn time_for(bytes: u64, rate: u64) -> Duration {
+    let seconds = if rate > 0 { bytes as f64 / rate as f64 } else { 0.0 };
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
+}
+
+/// So many bytes in that time, with the rate. Who looks a few times a second knows no rate of what took less than one.
+pub fn figures(bytes: u64, time: Duration) -> String {
+    let bytes_said = size::human(bytes);
+    if time < Duration::from_secs(1) {
+        return format!("{bytes_said} in less than a second");
+    }
+    let rate = size::rate(bytes as f64 / time.as_secs_f64());
+    format!("{bytes_said} in {}, {rate}", time::span(time.as_secs()))
 }
 
 /// A bar where there is room for it: a line that is too long would be drawn anew below itself.
