@@ -194,7 +194,7 @@ pub enum AssembleError {
     },
     /// Degraded, and the caller did not want that.
     #[error(
-        "assembling {array}: {missing}{}; give their members too, or allow a degraded start with --run",
+        "assembling {array}: {missing}{}; give the missing members too, or allow a degraded start with --run",
         list(.left_out)
     )]
     Degraded {

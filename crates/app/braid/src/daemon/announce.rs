@@ -35,10 +35,10 @@ pub fn announce(array: &Array, doors: &Doors) -> Result<()> {
     }
     if let Some(doubt) = status.iter().find_map(|status| status.in_doubt.as_ref()) {
         output::note(format!(
-            "warning: array {0}: what it gives of slots {1:?} may be wrong near writes of the moment in which it was not \
+            "warning: array {0}: what it gives of {1} may be wrong near writes of the moment in which it was not \
              stopped cleanly (the write hole); {doubt}: `braid check {0} --last` lists it",
             array.name(),
-            doubt.slots
+            output::slots(&doubt.slots)
         ));
     }
     text(array, doors).iter().try_for_each(output::line)

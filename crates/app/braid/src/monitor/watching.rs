@@ -94,7 +94,8 @@ fn changed(before: &Detail, now: &Detail, events: &mut Vec<Event>) {
     let is = |member: &Member| now.members.iter().any(|other| other.number == member.number);
     // A member that is taken back has another number afterwards.
     let left = |name: &str| before.members.iter().any(|other| other.name == name && !is(other));
-    let came = |name: &str| now.members.iter().any(|other| other.name == name && was(other).is_none());
+    let came =
+        |name: &str| now.members.iter().any(|other| other.name == name && was(other).is_none());
     for member in &now.members {
         let own = Some(member.name.as_str());
         match was(member) {

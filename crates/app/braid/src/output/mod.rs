@@ -15,6 +15,13 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
+/// `slot 2`, or `slots 0, 2`.
+pub fn slots(numbers: &[usize]) -> String {
+    let word = if numbers.len() == 1 { "slot" } else { "slots" };
+    let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
+    format!("{word} {}", numbers.join(", "))
+}
+
 /// Writes a line to standard output at once. A reader that went away is no error.
 ///
 /// # Errors

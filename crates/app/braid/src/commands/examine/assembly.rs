@@ -142,8 +142,7 @@ fn text(outlook: &Outlook) -> String {
     }
     lines.push(table::text(&rows));
     if !outlook.missing.is_empty() {
-        let missing: Vec<String> = outlook.missing.iter().map(usize::to_string).collect();
-        lines.push(format!("  missing: slots {}", missing.join(", ")));
+        lines.push(format!("  missing: {}", output::slots(&outlook.missing)));
     }
     let given: Vec<&str> = outlook.members.iter().map(|member| member.name.as_str()).collect();
     let given = given.join(" ");
