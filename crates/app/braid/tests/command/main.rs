@@ -20,6 +20,7 @@ mod loop_devices;
 mod members;
 mod nbd_clients;
 mod package;
+mod pages;
 mod recovery;
 mod remote_members;
 mod reshape;
