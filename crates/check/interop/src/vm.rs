@@ -11,6 +11,7 @@
 use crate::outcome::{self, GuestError, Output};
 pub use crate::uml::SHARED;
 use crate::uml::make_executable;
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,6 +25,12 @@ const KERNEL: &str = "/var/cache/braid-vm";
 const QEMU: &str = "qemu-system-x86_64";
 /// Modules without which there is no root filesystem.
 const MODULES: [&str; 4] = ["virtio_pci", "9p", "9pnet_virtio", "overlay"];
+
+/// The emulator now and then lets a kernel that patches its own code while it boots run into what it is just writing; of
+/// some hundred boots one ends so. How often one is tried.
+const BOOTS: u32 = 3;
+/// The kernel's last words then.
+const PANIC: &[u8] = b"Kernel panic - not syncing";
 
 /// A guest that is to be. Scripts run as root, by bash, in /tmp; `load MODULE [OPTION...]` is a function there that loads a
 /// module of the guest's kernel, and the loopback network is up.
@@ -69,20 +76,34 @@ impl Vm {
         std::fs::write(root.join("enter"), ENTER.replace("KERNEL", KERNEL))?;
         let version = version()?;
         let initrd = initial_files(root, &version)?;
-        let console = std::fs::File::create(root.join("console"))?;
-        let mut command = Command::new(QEMU);
-        command
-            .args(self.machine(root, shared))
-            .arg("-kernel")
-            .arg(format!("{KERNEL}/boot/vmlinuz-{version}"))
-            .arg("-initrd")
-            .arg(initrd)
-            .args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check"])
-            .stdin(Stdio::null())
-            .stdout(console.try_clone()?)
-            .stderr(console);
-        let guest = command.spawn().map_err(|error| found(QEMU, error))?;
-        outcome::of(guest, root, (self.limit, wanted))
+        let mut boots = 1;
+        loop {
+            let console = std::fs::File::create(root.join("console"))?;
+            let mut command = Command::new(QEMU);
+            command
+                .args(self.machine(root, shared))
+                .arg("-kernel")
+                .arg(format!("{KERNEL}/boot/vmlinuz-{version}"))
+                .arg("-initrd")
+                .arg(&initrd)
+                .args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check"])
+                .stdin(Stdio::null())
+                .stdout(console.try_clone()?)
+                .stderr(console);
+            let guest = command.spawn().map_err(|error| found(QEMU, error))?;
+            // Seldom does a kernel that panics so early end the guest as it is told to.
+            let died = Cell::new(false);
+            let goes_on = || {
+                died.set(died_booting(root));
+                wanted() && !died.get()
+            };
+            let outcome = outcome::of(guest, root, (self.limit, goes_on));
+            if outcome.is_ok() || !(died.get() || died_booting(root)) || boots == BOOTS {
+                return outcome;
+            }
+            eprintln!("a guest's kernel died while it booted; boot {boots} of {BOOTS}");
+            boots += 1;
+        }
     }
 
     fn machine(&self, root: &Path, shared: &Path) -> Vec<OsString> {
@@ -133,6 +154,7 @@ export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/r
 load() { modprobe -d KERNEL "$@"; }; export -f load
 busybox ln -s /proc/self/fd /dev/fd
 busybox ip link set lo up
+: > /run/rig/begun
 cd /tmp; bash /run/rig/script > /run/rig/output 2>&1; echo $? > /run/rig/status
 "#;
 
@@ -155,6 +177,12 @@ $b sync; $b poweroff -f
 
 fn found(program: &'static str, error: std::io::Error) -> GuestError {
     outcome::found(program, PACKAGES, error)
+}
+
+/// The guest's kernel has panicked before it came to the script, so nothing was done yet.
+fn died_booting(root: &Path) -> bool {
+    let console = || std::fs::read(root.join("console")).unwrap_or_default();
+    !root.join("begun").exists() && console().windows(PANIC.len()).any(|text| text == PANIC)
 }
 
 /// The version of the kernel that was unpacked.
