@@ -17,14 +17,12 @@ use braid_array::stacking;
 use std::process::ExitCode;
 
 pub fn run(options: cli::Create) -> Result<ExitCode> {
-    if options.start
-        || options.members.names.iter().any(|member| member.starts_with(stacking::PREFIX))
-    {
-        return over_running_arrays(options);
-    }
     // The journal comes last.
     let mut names = options.members.names.clone();
     names.extend(options.shape.write_journal.clone());
+    if options.start || names.iter().any(|member| member.starts_with(stacking::PREFIX)) {
+        return over_running_arrays(options, &names);
+    }
     let shards = on_shard::start_shards(1)?;
     let home = shards.remotes().first().context("one shard was started")?;
     let wish = Wish {
@@ -79,13 +77,11 @@ pub fn run(options: cli::Create) -> Result<ExitCode> {
 }
 
 /// Has the server make it that runs the arrays below it, or that is to run it.
-fn over_running_arrays(options: cli::Create) -> Result<ExitCode> {
+fn over_running_arrays(options: cli::Create, names: &[String]) -> Result<ExitCode> {
     let as_given = |text: &String| match text.as_str() {
         MISSING => Ok(text.clone()),
         _ => member_argument(text),
     };
-    let mut names = options.members.names.clone();
-    names.extend(options.shape.write_journal.clone());
     let request = Request::Create {
         name: options.name.as_str().to_string(),
         shape: Box::new(options.shape),

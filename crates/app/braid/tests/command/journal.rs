@@ -55,3 +55,32 @@ fn an_array_with_a_journal_loses_it_gets_another_and_is_whole_after_a_kill_witho
     server.signal(rustix::process::Signal::TERM);
     server.ended();
 }
+
+#[test]
+fn a_mirror_is_the_journal_of_an_array_and_what_it_has_is_replayed_after_a_kill() {
+    let place = Place::new();
+    place.members(&["a", "b", "c", "d"]);
+    for name in ["x", "y"] {
+        write_sparse(&place.path(name), &[], Some(24 * MIB));
+    }
+    place.run("create log -l 1 -n 2 --assume-clean x y").ok();
+    let server = place.serve("x y");
+    let shape = "-l 6 -n 4 -c 64K --assume-clean";
+    let said = place.run(&format!("create data {shape} --write-journal array:log a b c d")).ok();
+    assert!(said.contains("write journal of") && said.contains("array:log"), "{said}");
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(server.ended().code, 0);
+
+    let server = place.serve("a b c d x y");
+    let new = place.data("new", 2 * MIB as usize);
+    place.copy_in("new", "data");
+    assert!(place.run("detail data").ok().contains("Consistency Policy : journal"));
+    server.signal(rustix::process::Signal::KILL);
+    server.ended();
+
+    // A copy of the journal fewer, and two members.
+    let server = place.serve("a c x --run");
+    assert!(place.copy_out("data").starts_with(&new));
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(server.ended().code, 0);
+}
