@@ -16,9 +16,11 @@ const WINDOW: u64 = 512 << 20;
 /// Bytes of each member that a part has, at most, unless a chunk is larger.
 const PART: u64 = 4 << 20;
 /// The same of members whose heads move to the place that is read, and to the place that is written, for each part.
-const PART_WITH_HEADS: u64 = 48 << 20;
+const PART_WITH_HEADS: u64 = 64 << 20;
 /// A part is one of so many of each member, at most.
 const PARTS: u64 = 64;
+/// The same of members with heads.
+const PARTS_WITH_HEADS: u64 = 32;
 /// Stripes of a part, at most: the blocks of one request to a member.
 const STRIPES_MAX: u64 = 1000;
 /// Bytes of all members that a part has, at most, unless a stripe is larger; and so much of what caches may take.
@@ -37,9 +39,12 @@ pub(super) struct Moving<'a> {
 impl<'a> Moving<'a> {
     pub(super) fn new(jobs: &'a Jobs, geometries: &'a Geometries, way: &'a Way) -> Moving<'a> {
         let new = way.new_shape();
-        let part = if jobs.record.engine.view().rotational() { PART_WITH_HEADS } else { PART };
+        let (part, parts) = match jobs.record.engine.view().rotational() {
+            true => (PART_WITH_HEADS, PARTS_WITH_HEADS),
+            false => (PART, PARTS),
+        };
         let memory = MEMORY.min(jobs.memory_max / OF_CACHES) / new.slots() as u64;
-        let rows = part.min(memory).min(new.used_size(0) / PARTS);
+        let rows = part.min(memory).min(new.used_size(0) / parts);
         let stripes = (rows / new.chunk_size()).clamp(1, STRIPES_MAX);
         let units = way.units_in(stripes * new.chunk_size());
         let group = way.group();
