@@ -2,7 +2,11 @@
 
 use braid_array::options::{AssembleOptions, DEFAULT_HEARTBEAT_MS, Host};
 use braid_device::Opener;
+use braid_format::heartbeat::Process;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -57,18 +61,20 @@ impl Guard {
             heartbeat_ms: beat_every(self.heartbeat, openers),
             reservations: self.reservations,
             handed_over: self.handed_over,
-            host: this(),
+            host: Host { locks: !is_remote(openers), ..this() },
             ..options
         }
     }
 }
 
-/// The name of this host, and what tells its kernel from others.
+/// The name of this host, what tells its kernel from others, and this process.
 fn this() -> Host {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let boot = fs::read_to_string(BOOT_ID).ok();
     let boot = boot.and_then(|text| uuid::Uuid::parse_str(text.trim()).ok());
-    Host { name, boot: boot.map(uuid::Uuid::into_bytes).unwrap_or_default() }
+    let process = namespace().map(|namespace| Process { namespace, id: std::process::id() });
+    let boot = boot.map(uuid::Uuid::into_bytes).unwrap_or_default();
+    Host { name, boot, process, locks: false }
 }
 
 /// Milliseconds between two beats for an array of these members; `None`: it has no heartbeat.
@@ -76,11 +82,25 @@ fn beat_every(wanted: Heartbeat, openers: &[Arc<dyn Opener>]) -> Option<u32> {
     match wanted {
         Heartbeat::Off => None,
         Heartbeat::Seconds(seconds) => Some(seconds.saturating_mul(1000)),
-        Heartbeat::Auto => {
-            let remote = openers.iter().any(|opener| opener.is_remote());
-            remote.then_some(DEFAULT_HEARTBEAT_MS)
-        }
+        Heartbeat::Auto => is_remote(openers).then_some(DEFAULT_HEARTBEAT_MS),
     }
+}
+
+/// A member is reached over a network, so no lock of this host keeps others off.
+fn is_remote(openers: &[Arc<dyn Opener>]) -> bool {
+    openers.iter().any(|opener| opener.is_remote())
+}
+
+/// The namespace of this process's id.
+fn namespace() -> Option<u64> {
+    Some(fs::metadata("/proc/self/ns/pid").ok()?.ino())
+}
+
+/// Of processes with the same namespace the kernel says whether they have ended; of others nobody does.
+pub fn has_ended(process: &Process) -> bool {
+    let id = i32::try_from(process.id).ok().and_then(Pid::from_raw);
+    let unknown = |id: Pid| test_kill_process(id) == Err(Errno::SRCH);
+    Some(process.namespace) == namespace() && id.is_some_and(unknown)
 }
 
 #[cfg(test)]
@@ -104,5 +124,19 @@ mod tests {
         assert!(!host.name.is_empty());
         assert_eq!(host, this());
         assert_ne!(host.boot, [0; 16]);
+    }
+
+    #[test]
+    fn a_process_of_the_same_namespace_has_ended_once_the_kernel_knows_it_no_more() {
+        let own = this().process.unwrap();
+        assert!(!has_ended(&own));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let of_child = Process { id: child.id(), ..own };
+        assert!(!has_ended(&of_child));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(has_ended(&of_child));
+        assert!(!has_ended(&Process { namespace: own.namespace + 1, ..of_child }));
+        assert!(!has_ended(&Process { id: u32::MAX, ..own }));
     }
 }

@@ -51,5 +51,6 @@ pub fn context(shard: &Shard, remotes: &[Remote]) -> Context {
         remotes: remotes.to_vec(),
         wall_clock: Arc::new(crate::output::time::now),
         new_uuid: Arc::new(|| uuid::Uuid::new_v4().into_bytes()),
+        has_ended: Arc::new(crate::hosts::has_ended),
     }
 }

@@ -220,6 +220,7 @@ pub fn context(shard: &Shard, remotes: Vec<Remote>) -> Context {
         remotes,
         wall_clock: Arc::new(seconds),
         new_uuid: Arc::new(|| uuid::Uuid::new_v4().into_bytes()),
+        has_ended: Arc::new(|_| false),
     }
 }
 

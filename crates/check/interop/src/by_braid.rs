@@ -32,6 +32,7 @@ pub fn context(shard: &Shard, remotes: Vec<Remote>) -> Context {
             now.map_or(0, |since| since.as_secs())
         }),
         new_uuid: Arc::new(|| uuid::Uuid::new_v4().into_bytes()),
+        has_ended: Arc::new(|_| false),
     }
 }
 

@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Turns without the clock moving after which shards are taken to be running in circles.
 const SPIN_MAX: u32 = 200_000;
+/// The namespace of the process ids of the machine's servers.
+pub(crate) const NAMESPACE: u64 = 1;
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,8 @@ impl Machine {
             shard: shards[0].clone(),
             remotes,
             wall_clock: Arc::new(move || seconds),
+            // Of the own processes all earlier ones have.
+            has_ended: Arc::new(|process| process.namespace == NAMESPACE),
             new_uuid: Arc::new(move || {
                 let number = numbers.fetch_add(1, Ordering::Relaxed);
                 let mut uuid = [0; 16];

@@ -126,6 +126,7 @@ pub const PLANTS: &[Plant] = &[
     array(JOBS, "promoted-as-whole", "takes a half-filled replacement for whole when the member that it replaces fails"),
     journaled(JOBS, "replacement-behind-journal", "writes what a journal has to members alone, and leaves their replacements as they are"),
     array(STALE, "beat-over-another", "beats over another host's heartbeat and goes on"),
+    array(STALE, "beat-of-own-host-ignored", "takes another process of its host that uses the array for one that has ended"),
     array(STALE, "beat-not-waited-for", "starts an array that another host says it uses, without waiting for its next beat"),
     array(JOBS, "resync-leaves-replacement", "lets a resync leave a replacement different from the member that it replaces"),
     array(JOBS, "resync-without-missing-data", "passes over rows in a resync that lack a data block, and counts them as done"),

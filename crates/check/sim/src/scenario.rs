@@ -1,5 +1,6 @@
 //! What a run is about, drawn from its seed: the array, its members, how they behave.
 
+use crate::machine::NAMESPACE;
 use crate::member::MemberKind;
 use crate::rng::Rng;
 use crate::settings;
@@ -7,6 +8,7 @@ use crate::world::Manners;
 use braid_array::options::{AssembleOptions, CreateBitmap, CreateOptions, Host, SyncSpeed};
 use braid_array::state::flags::MemberFlags;
 use braid_device::DeviceInfo;
+use braid_format::heartbeat::Process;
 use braid_format::superblock::Version;
 use braid_layout::Level;
 
@@ -69,6 +71,8 @@ const PPL: u64 = 76;
 const JOURNAL: u64 = 929_118;
 /// The stream that heartbeats are drawn from: as for logs.
 const HEARTBEAT: u64 = 1007;
+/// Whether another process of the host could have the members, too.
+const LOCKS: u64 = 1008;
 /// What flags are drawn from, and whether members have heads.
 const FLAGS: u64 = 9;
 
@@ -186,6 +190,8 @@ impl Scenario {
             name: "here".to_string(),
             // Kernels are known or not.
             boot: if heart.percent(50) { [1; 16] } else { [0; 16] },
+            process: Some(Process { namespace: NAMESPACE, id: 1 }),
+            locks: Rng::new(seed, LOCKS).percent(50),
         };
         let assemble = AssembleOptions {
             heartbeat_ms: beats.then(|| 1000 * heart.range(1..5) as u32),

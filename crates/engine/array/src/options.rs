@@ -3,6 +3,7 @@
 
 use crate::settings::Settings;
 use crate::state::flags::MemberFlags;
+use braid_format::heartbeat::Process;
 use braid_format::superblock::Version;
 use braid_layout::Level;
 use braid_shard::Shard;
@@ -25,6 +26,8 @@ pub struct Context {
     pub wall_clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// 16 random bytes, for the uuids of arrays and members.
     pub new_uuid: Arc<dyn Fn() -> [u8; 16] + Send + Sync>,
+    /// A process of this host has ended for certain, by the kernel's word; false where that cannot be told. Must not block.
+    pub has_ended: Arc<dyn Fn(&Process) -> bool + Send + Sync>,
 }
 
 /// The choice of a write-intent bitmap for a new array.
@@ -158,9 +161,12 @@ pub const DEFAULT_HEARTBEAT_MS: u32 = 2000;
 pub struct Host {
     /// Its name; empty: not known.
     pub name: String,
-    /// Identifies the running kernel; zeroes: not known. Whoever used an array under the same one does not any more, since
-    /// members are locked within a host.
+    /// Identifies the running kernel; zeroes: not known.
     pub boot: [u8; 16],
+    /// The own process; `None`: not known.
+    pub process: Option<Process>,
+    /// All members are locked against other processes under this kernel, so whoever used the array under it does not any more.
+    pub locks: bool,
 }
 
 /// The options of an assembly.

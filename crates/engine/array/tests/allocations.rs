@@ -28,6 +28,7 @@ fn start(shard: &Shard, level: Level, members: usize) -> Arc<Array> {
         remotes: vec![shard.remote()],
         wall_clock: Arc::new(|| 1_700_000_000),
         new_uuid: Arc::new(move || [next.fetch_add(1, Ordering::Relaxed); 16]),
+        has_ended: Arc::new(|_| false),
     };
     let openers: Vec<Arc<dyn Opener>> = (0..members)
         .map(|nr| {

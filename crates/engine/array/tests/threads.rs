@@ -23,6 +23,7 @@ fn context(shard: &braid_shard::Shard, remotes: &[braid_shard::mailbox::Remote])
         remotes: remotes.to_vec(),
         wall_clock: Arc::new(|| 1_700_000_000),
         new_uuid: Arc::new(move || [next.fetch_add(1, Ordering::Relaxed); 16]),
+        has_ended: Arc::new(|_| false),
     }
 }
 

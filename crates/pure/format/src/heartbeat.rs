@@ -16,6 +16,8 @@
 //! | 80–83 | milliseconds between two beats |
 //! | 84–87 | zero |
 //! | 88–151 | name of the host, UTF-8, padded with zeroes |
+//! | 152–159 | namespace of the owner's process (Linux: the inode of `/proc/self/ns/pid`), zero where unknown |
+//! | 160–163 | its process id in that |
 //!
 //! The rest is zero. All that counts lies in the first 512 bytes, so that no device tears it.
 //!
@@ -34,6 +36,15 @@ pub const SECTOR: u64 = 0;
 /// Bytes that count.
 const USED: usize = 512;
 const HOST_MAX: usize = 64;
+
+/// The process that uses an array, as those on its host can look for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Of process ids, as the kernel numbers such namespaces; not zero.
+    pub namespace: u64,
+    /// In that.
+    pub id: u32,
+}
 
 /// One beat.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +65,8 @@ pub struct Heartbeat {
     pub beating: bool,
     /// The name of the owner's host; of a longer one the first 64 bytes.
     pub host: String,
+    /// The owner's process; `None`: not known, as of the first programs that wrote beats.
+    pub process: Option<Process>,
 }
 
 /// The content of a block where a heartbeat may stand.
@@ -98,6 +111,10 @@ impl Heartbeat {
             interval: number(80)?,
             beating: number(12)? != 0,
             host: String::from_utf8_lossy(host).into_owned(),
+            process: match long(152)? {
+                0 => None,
+                namespace => Some(Process { namespace, id: number(160)? }),
+            },
         })
     }
 
@@ -115,6 +132,10 @@ impl Heartbeat {
         put(80, &self.interval.to_le_bytes());
         let end = self.host.floor_char_boundary(HOST_MAX);
         put(88, &self.host.as_bytes()[..end]);
+        if let Some(process) = self.process {
+            put(152, &process.namespace.to_le_bytes());
+            put(160, &process.id.to_le_bytes());
+        }
         let sum = crc::checksum(&block[..USED]);
         block[8..12].copy_from_slice(&sum.to_le_bytes());
         block
@@ -146,13 +167,14 @@ mod tests {
             interval: 2000,
             beating: true,
             host: "alpha.example".to_string(),
+            process: Some(Process { namespace: 1 << 33, id: 4711 }),
         }
     }
 
     #[test]
     fn a_beat_is_read_as_it_was_written() {
-        for beating in [true, false] {
-            let beat = Heartbeat { beating, ..beat() };
+        for (beating, process) in [(true, None), (true, beat().process), (false, beat().process)] {
+            let beat = Heartbeat { beating, process, ..beat() };
             assert_eq!(Found::parse(&beat.to_bytes()), Found::Beat(beat));
         }
     }

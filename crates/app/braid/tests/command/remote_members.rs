@@ -128,6 +128,8 @@ fn a_member_whose_server_dies_is_lost_and_comes_back_with_what_it_missed() {
     assert_checked(&place, "far");
     // Its content is right: without another one it is needed.
     far[0].kill();
+    // Nobody reads or writes, but the heartbeat.
+    wait_for("the member fails", || state_of(&place, "far", &uris[0]) == "faulty");
     assert!(place.copy_out("far")[..16 << 20] == expected[..]);
     far[0].start();
     wait_whole(&place, "far");
@@ -307,6 +309,25 @@ fn start_verifying(place: &Place, array: &str) -> Child {
     command.args(["--eta=never", "fio"]).current_dir(place.path(""));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("fio (scripts/setup-packages test)")
+}
+
+#[test]
+fn a_second_server_of_this_host_is_kept_off_until_the_first_has_ended() {
+    let (_far, uris) = far(2);
+    let members = uris.join(" ");
+    let place = Place::new();
+    place.run(&format!("create mirror -l 1 -n 2 --assume-clean {members}")).ok();
+    let first = place.serve(&members);
+    let other = Place::new();
+    let refused = other.run(&format!("serve {members} --nbd unix:nbd.sock --strict"));
+    refused.refused(2, &["another server on this host uses it", "by its heartbeat on nbd+unix://"]);
+    assert_eq!(place.detail("mirror")["heartbeat"]["lost"], serde_json::Value::Null);
+    first.signal(Signal::KILL);
+    first.ended();
+    let second = other.serve(&members);
+    second.signal(Signal::TERM);
+    let ran = second.ended();
+    assert!(!ran.err.contains("waiting"), "its process has ended: {}", ran.err);
 }
 
 #[test]

@@ -1,16 +1,17 @@
-//! Another host takes an array that has a heartbeat, while it is used: it writes no more. When the process has ended and that
-//! host is said to use the array, a start waits for as long as its next beats could take, and then goes on.
+//! Another host, or a server in another container of this one where members are not locked, takes an array that has a
+//! heartbeat, while it is used: it writes no more. When the process has ended and that other is said to use the array, a start
+//! waits for as long as its next beats could take, and then goes on.
 //!
 //! Late in a run, and on single arrays; the other host is a block on one member.
 
 use super::Run;
 use super::counting::in_sync_at_rest;
 use crate::images;
-use crate::machine::Step;
+use crate::machine::{NAMESPACE, Step};
 use crate::member::Member;
 use crate::waiting::{Over, PATIENCE};
 use braid_array::status::{MemberState, MemberStatus};
-use braid_format::heartbeat::{Found, Heartbeat, LEN};
+use braid_format::heartbeat::{Found, Heartbeat, LEN, Process};
 use std::rc::Rc;
 
 const MILLISECOND: u64 = 1_000_000;
@@ -34,7 +35,10 @@ impl Run {
         let Some((member, own)) = members.iter().find_map(|m| Some((m, beat_on(m)?))) else {
             return self.fail("heartbeat", "an array has one, and no member has it".to_string());
         };
-        let other = Heartbeat { owner: [0xee; 16], boot: [0xee; 16], sequence: 1, ..own };
+        let host = &self.plan.scenario.assemble.host;
+        let boot = if host.locks { [0xee; 16] } else { host.boot };
+        let process = Some(Process { namespace: NAMESPACE + 1, id: 1 });
+        let other = Heartbeat { owner: [0xee; 16], boot, sequence: 1, process, ..own };
         self.world.trace(|| format!("another host beats on {}", member.name()));
         member.settle();
         member.rot(0, &other.to_bytes());

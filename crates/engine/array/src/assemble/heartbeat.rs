@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The second wait is for hosts that start at the same moment: the last to write finds its own beat, all others find that.
-//! A beat of another start under the same kernel is not waited for, since members are locked within a host. These
+//! A beat of another start under the same kernel is not waited for where members are locked within a host, or where its
+//! process has ended; two servers of one host that reach members over a network are strangers otherwise. These
 //! are the rules of ext4's multi-mount protection (fs/ext4/mmp.c: `ext4_multi_mount_protect`), over several members.
 //!
 //! Members' disks that can are reserved for this host before anything is written to them, and taken from a host that has
@@ -84,17 +85,17 @@ pub(super) async fn claim(
     let beats = posts.iter().enumerate().filter_map(|(nr, post)| Some((nr, post.beat.clone()?)));
     let uses_it = |(_, beat): &(usize, Heartbeat)| beat.array == array && beat.beating;
     let seen: Vec<(usize, Heartbeat)> = beats.filter(uses_it).collect();
-    let strangers = |(_, beat): &&(usize, Heartbeat)| !is_of_this_host(beat, &options.host);
-    if let Some((_, beat)) = seen.iter().find(strangers) {
+    let may_live = |(_, beat): &&(usize, Heartbeat)| !has_ended(ctx, options, beat);
+    if let Some((_, beat)) = seen.iter().find(may_live) {
         if options.read_only {
             tracing::warn!(
                 "array {title}: {} has said that it uses it, and not that it stopped: what is read may change meanwhile",
-                host(beat)
+                user(beat, &options.host)
             );
             return Ok(Claim { posts, first: None });
         }
         if !planted("beat-not-waited-for") {
-            wait_for_beats(ctx, &title, (&posts, array), &seen).await?;
+            wait_for_beats(ctx, (&title, &options.host), (&posts, array), &seen).await?;
         }
     }
     if options.read_only {
@@ -113,6 +114,7 @@ pub(super) async fn claim(
         interval: millis,
         beating: true,
         host: options.host.name.clone(),
+        process: options.host.process,
     };
     let Some(millis) = options.heartbeat_ms else {
         if !seen.is_empty() {
@@ -150,7 +152,9 @@ pub(super) async fn claim(
         |seen_now: &&(usize, Heartbeat)| seen_now.1.owner != beat.owner && !seen.contains(seen_now);
     let other = found.iter().find(disputes);
     let disputed = match other {
-        Some((nr, other)) => Some(used_elsewhere(&title, &claim.posts, *nr, other)),
+        Some((nr, other)) => {
+            Some(used_elsewhere((&title, &options.host), &claim.posts, *nr, other))
+        }
         None => changed(ctx, &title, &claim.posts).await,
     };
     match disputed {
@@ -175,6 +179,14 @@ fn post(chosen: &Chosen) -> Option<Post> {
         events: found.superblock.events,
         beat: found.beat.clone(),
     })
+}
+
+/// Nobody beats so any more, or has handed the array over to this start.
+fn has_ended(ctx: &Context, options: &AssembleOptions, beat: &Heartbeat) -> bool {
+    let host = &options.host;
+    let over = || beat.process.is_some_and(|process| (ctx.has_ended)(&process));
+    is_of_this_host(beat, host)
+        && (host.locks || options.handed_over || over() || planted("beat-of-own-host-ignored"))
 }
 
 fn is_of_this_host(beat: &Heartbeat, host: &Host) -> bool {
@@ -250,16 +262,17 @@ async fn look_at(ctx: &Context, posts: &[Post], array: [u8; 16]) -> Looked {
 /// Waits for as long as somebody who lives would need for another beat.
 async fn wait_for_beats(
     ctx: &Context,
-    title: &str,
+    titled: (&str, &Host),
     (posts, array): (&[Post], [u8; 16]),
     seen: &[(usize, Heartbeat)],
 ) -> Result<(), AssembleError> {
     let Some((_, slowest)) = seen.iter().max_by_key(|(_, beat)| beat.interval) else {
         return Ok(());
     };
+    let (title, own) = titled;
     tracing::warn!(
         "array {title}: {} used it and has not said that it stopped; waiting {} s to see whether it still does",
-        host(slowest),
+        user(slowest, own),
         patience(slowest).div_ceil(1_000_000_000)
     );
     for pause in [interval(slowest), interval(slowest), GRACE] {
@@ -269,10 +282,10 @@ async fn wait_for_beats(
         let same = |seen: &(usize, Heartbeat)| now.contains(seen) || unread.contains(&seen.0);
         if let Some((nr, beat)) = seen.iter().find(|seen| !same(seen)) {
             let latest = now.iter().find(|(other, _)| other == nr).map_or(beat, |(_, beat)| beat);
-            return Err(used_elsewhere(title, posts, *nr, latest));
+            return Err(used_elsewhere(titled, posts, *nr, latest));
         }
         if let Some((nr, beat)) = now.iter().find(|now| !seen.contains(now)) {
-            return Err(used_elsewhere(title, posts, *nr, beat));
+            return Err(used_elsewhere(titled, posts, *nr, beat));
         }
     }
     Ok(())
@@ -313,10 +326,23 @@ async fn changed(ctx: &Context, title: &str, posts: &[Post]) -> Option<AssembleE
     None
 }
 
-fn used_elsewhere(title: &str, posts: &[Post], nr: usize, beat: &Heartbeat) -> AssembleError {
+/// Whoever beats so, for messages.
+fn user(beat: &Heartbeat, own: &Host) -> String {
+    match is_of_this_host(beat, own) {
+        true => "another server on this host".to_string(),
+        false => host(beat),
+    }
+}
+
+fn used_elsewhere(
+    (title, own): (&str, &Host),
+    posts: &[Post],
+    nr: usize,
+    beat: &Heartbeat,
+) -> AssembleError {
     AssembleError::UsedElsewhere {
         array: title.to_string(),
-        host: host(beat),
+        host: user(beat, own),
         name: posts.get(nr).map_or_else(String::new, |post| post.name.clone()),
     }
 }

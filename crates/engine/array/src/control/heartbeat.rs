@@ -7,13 +7,16 @@
 //! another host's beat stands where this one's did, the array takes no more writes here: what both would write mixes. On a
 //! member that has taken no beat yet it may be left from an earlier use: there it counts when it changes, and is written over
 //! when it has not for as long as a start would wait.
+//!
+//! A member that is gone for a whole beat while others answer is failed, as it would be by the next request to it: on an idle
+//! array there may be none for hours.
 
 use crate::control::record::Record;
 use crate::metadata::heartbeat::{self, FirstBeat, host, interval, look, patience, place, send};
 use crate::metadata::reservations::Held;
 use crate::state::view::MemberNr;
 use crate::status::HeartbeatStatus;
-use braid_device::{Device, IoErrorKind};
+use braid_device::{Device, IoError, IoErrorKind};
 use braid_format::heartbeat::{Found, Heartbeat};
 use braid_shard::Nanos;
 use braid_shard::plant::planted;
@@ -45,8 +48,8 @@ pub(super) struct Heart {
     /// Beats of others on members that have taken none, and since when they have been there.
     strangers: RefCell<Vec<(MemberNr, Heartbeat, Nanos)>>,
     begun: Cell<Nanos>,
-    /// Members that were gone when the last beat came to them.
-    gone: RefCell<Vec<MemberNr>>,
+    /// Members that were gone when the last beat came to them, and since when they have been.
+    gone: RefCell<Vec<(MemberNr, Nanos)>>,
     /// Requests wait until a member takes a beat.
     holding: Cell<bool>,
     /// They fail instead.
@@ -176,17 +179,9 @@ impl Heart {
     async fn send_to(&self, nr: MemberNr, device: Rc<dyn Device>, at: u64) {
         let shard = &self.record.shard;
         let found = look(shard, &device, at).await;
-        self.gone.borrow_mut().retain(|known| *known != nr);
-        let found = match found {
-            Ok(found) => found,
-            // A member that fails does so by other requests, too.
-            Err(error) => {
-                if error.kind == IoErrorKind::Gone {
-                    self.gone.borrow_mut().push(nr);
-                }
-                return;
-            }
-        };
+        self.note_gone(nr, found.as_ref().is_err_and(|error| error.kind == IoErrorKind::Gone));
+        // A member that fails otherwise does so by other requests, too.
+        let Ok(found) = found else { return };
         let Some(beat) = self.beat.borrow().clone() else { return };
         let is_other = |found: &Heartbeat| found.array == beat.array && found.owner != beat.owner;
         match found {
@@ -221,6 +216,15 @@ impl Heart {
                 );
             }
             self.hold(false).await;
+        }
+    }
+
+    fn note_gone(&self, nr: MemberNr, is_gone: bool) {
+        let mut gone = self.gone.borrow_mut();
+        let since = gone.iter().find(|(known, _)| *known == nr).map(|(_, since)| *since);
+        gone.retain(|(known, _)| *known != nr);
+        if is_gone {
+            gone.push((nr, since.unwrap_or_else(|| self.record.shard.now())));
         }
     }
 
@@ -294,8 +298,30 @@ impl Heart {
             self.hold(true).await;
         }
         if self.holding.get() {
-            let gone = |(nr, ..): &(MemberNr, Rc<dyn Device>, u64)| self.gone.borrow().contains(nr);
-            self.refuse(self.posts().iter().all(gone)).await;
+            let is_gone = |(nr, ..): &(MemberNr, Rc<dyn Device>, u64)| {
+                self.gone.borrow().iter().any(|(known, _)| known == nr)
+            };
+            self.refuse(self.posts().iter().all(is_gone)).await;
+        }
+        self.fail_gone(interval).await;
+    }
+
+    /// Fails members that have been gone for a beat which others have taken. Where all are gone it is the way to them, and they
+    /// may come back with all that they had.
+    async fn fail_gone(&self, interval: Nanos) {
+        if self.record.end.has_begun() {
+            return;
+        }
+        let posts = self.posts();
+        let gone = self.gone.borrow().clone();
+        for (nr, since) in gone {
+            let later = |(known, at): &(MemberNr, Nanos)| *known != nr && *at > since + interval;
+            let others_answer = self.taken.borrow().iter().any(later);
+            if others_answer && posts.iter().any(|(known, ..)| *known == nr) {
+                let error = IoError::new(IoErrorKind::Gone);
+                self.record.note_away(nr, error);
+                self.record.fail_nr_unless_needed(nr, &error.to_string(), true).await;
+            }
         }
     }
 

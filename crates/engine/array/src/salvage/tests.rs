@@ -214,6 +214,7 @@ fn open_and_read(
         remotes: vec![shard.remote()],
         wall_clock: Arc::new(|| 0),
         new_uuid: Arc::new(|| [0; 16]),
+        has_ended: Arc::new(|_| false),
     };
     let there = reshaping.members.iter().cloned().enumerate();
     let there: Vec<_> = there.filter(|(slot, _)| !missing.contains(slot)).rev().collect();

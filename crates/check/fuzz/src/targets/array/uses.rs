@@ -30,6 +30,7 @@ pub fn context(shard: &Shard) -> Context {
         shard: shard.clone(),
         remotes: vec![shard.remote()],
         wall_clock: Arc::new(|| 1_700_000_000),
+        has_ended: Arc::new(|_| false),
         new_uuid: Arc::new(move || {
             let nr = made.fetch_add(1, Ordering::Relaxed);
             let mut uuid = [0x5a; 16];

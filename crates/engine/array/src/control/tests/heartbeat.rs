@@ -8,15 +8,17 @@ use crate::control::Control;
 use crate::error::AssembleError;
 use crate::metadata::heartbeat::place;
 use crate::options::{AssembleOptions, Context, CreateOptions, Host};
+use crate::status::MemberState;
 use braid_device::reservation::Order;
 use braid_device::{IoErrorKind, Opener};
-use braid_format::heartbeat::{Found, Heartbeat};
+use braid_format::heartbeat::{Found, Heartbeat, Process};
 use braid_format::superblock::Version;
 use braid_layout::Level;
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 const BEAT_MS: u32 = 1000;
 const SECOND: u64 = 1_000_000_000;
@@ -30,7 +32,8 @@ fn context(world: &World, nr: usize) -> Context {
 }
 
 fn options(nr: usize, beats: bool) -> AssembleOptions {
-    let host = Host { name: format!("host-{nr}"), boot: [nr as u8 + 1; 16] };
+    let boot = [nr as u8 + 1; 16];
+    let host = Host { name: format!("host-{nr}"), boot, process: None, locks: true };
     AssembleOptions { heartbeat_ms: beats.then_some(BEAT_MS), host, ..AssembleOptions::default() }
 }
 
@@ -170,6 +173,44 @@ fn another_start_under_the_same_kernel_is_not_waited_for() {
     assert!(world.shards[1].now() - since < SECOND);
 }
 
+/// A start of host 0 by the process `id` in a namespace of its own, beside members that no lock keeps to one process.
+fn unlocked(id: u32) -> AssembleOptions {
+    let process = Some(Process { namespace: u64::from(id), id });
+    let host = Host { process, locks: false, ..options(0, true).host };
+    AssembleOptions { host, ..options(0, true) }
+}
+
+#[test]
+fn two_servers_of_one_host_are_strangers_where_members_are_not_locked() {
+    let world = World::new(2);
+    let members = mirror(&world, Version::V1_2);
+    let first = end(&world, &begin_start(&world, 0, &members, unlocked(1))).unwrap();
+    for wanted in [unlocked(2), AssembleOptions { heartbeat_ms: None, ..unlocked(2) }] {
+        let refused = end(&world, &begin_start(&world, 1, &members, wanted)).err().unwrap();
+        assert!(matches!(refused, AssembleError::UsedElsewhere { .. }), "{refused}");
+    }
+    world.sleep(5 * SECOND);
+    assert_eq!(beats(&world, 0, &first).unwrap().lost, None);
+    world.shards[0].abandon();
+    let since = world.shards[1].now();
+    end(&world, &begin_start(&world, 1, &members, unlocked(2))).unwrap();
+    // Two beats and a second, and a beat of its own.
+    assert_eq!((world.shards[1].now() - since) / SECOND, 4);
+}
+
+#[test]
+fn a_server_whose_process_has_ended_is_not_waited_for() {
+    let mut world = World::new(2);
+    world.ctx.has_ended = Arc::new(|process| process.id == 1);
+    let members = mirror(&world, Version::V1_2);
+    end(&world, &begin_start(&world, 0, &members, unlocked(1))).unwrap();
+    world.shards[0].abandon();
+    let since = world.shards[1].now();
+    end(&world, &begin_start(&world, 1, &members, unlocked(2))).unwrap();
+    // A beat of its own.
+    assert_eq!((world.shards[1].now() - since) / SECOND, 1);
+}
+
 #[test]
 fn of_two_that_start_at_the_same_moment_one_at_most_does() {
     let world = World::new(2);
@@ -239,6 +280,46 @@ fn requests_wait_while_no_member_takes_beats() {
     world.sleep(SECOND);
     stop(&world, 0, &array);
     assert_eq!(world.end(waits).unwrap_err().kind, IoErrorKind::Refused);
+}
+
+/// The status on host 0 of `array`.
+fn status(world: &World, array: &Array) -> crate::status::ArrayStatus {
+    let control = Control::find(&world.shards[0], array.id()).unwrap();
+    end(world, &begin(world, 0, async move { control.status().await }))
+}
+
+#[test]
+fn a_member_that_is_gone_is_failed_though_nobody_asks_it_for_anything() {
+    let world = World::new(1);
+    let members = mirror(&world, Version::V1_2);
+    let array = start(&world, 0, &members, true).unwrap();
+    world.sleep(3 * SECOND);
+    members[1].dead.store(true, Ordering::Relaxed);
+    world.sleep(4 * SECOND);
+    let is = status(&world, &array);
+    let gone = is.members.iter().find(|member| member.name == "m1").unwrap();
+    assert!(matches!(gone.state, MemberState::Faulty), "{:?}", gone.state);
+    // What is left is never given up: it may come back.
+    members[0].dead.store(true, Ordering::Relaxed);
+    world.sleep(4 * SECOND);
+    members[0].dead.store(false, Ordering::Relaxed);
+    world.sleep(4 * SECOND);
+    world.write(&array, 0, 0, &pattern(1, 8192)).unwrap();
+}
+
+#[test]
+fn members_that_are_gone_all_at_once_stay_members() {
+    let world = World::new(1);
+    let members = mirror(&world, Version::V1_2);
+    let array = start(&world, 0, &members, true).unwrap();
+    world.sleep(3 * SECOND);
+    members.iter().for_each(|member| member.dead.store(true, Ordering::Relaxed));
+    world.sleep(10 * SECOND);
+    members.iter().for_each(|member| member.dead.store(false, Ordering::Relaxed));
+    world.sleep(4 * SECOND);
+    let is = status(&world, &array);
+    assert!(is.members.iter().all(|member| member.state == MemberState::InSync), "{is:?}");
+    world.write(&array, 0, 0, &pattern(1, 8192)).unwrap();
 }
 
 #[test]

@@ -65,6 +65,7 @@ impl World {
             shard: shards[0].clone(),
             remotes: shards.iter().map(Shard::remote).collect(),
             wall_clock: Arc::new(|| 1_700_000_000),
+            has_ended: Arc::new(|_| false),
             new_uuid: Arc::new(|| {
                 let nr = UUIDS.fetch_add(1, Ordering::Relaxed);
                 let mut uuid = [0x5a; 16];
