@@ -178,6 +178,11 @@ pub(crate) fn end<F: FileSystem + 'static>(
 }
 
 impl<F: FileSystem + 'static> Server<F> {
+    /// No request is under way: whoever asks next does not wait for another.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.under_way.get() == 0
+    }
+
     /// `count` look-ups of `ino` are over.
     pub(crate) fn forget(&self, ino: Ino, count: u64) {
         self.references.forgotten(ino, count);

@@ -5,6 +5,7 @@
 
 use super::asked::{Asked, asked};
 use super::ring::Uring;
+use super::vigil::Vigil;
 use crate::abi::request::{Header, WriteHead, opcode};
 use crate::abi::{BEFORE_PAYLOAD, READ_MIN};
 use crate::channel::{Channel, Received, body};
@@ -32,11 +33,12 @@ pub(crate) struct Receiver<F> {
     /// Waits for requests, and sends some replies.
     worker: Worker,
     /// The other way that requests come.
-    _uring: Option<Rc<Uring<F>>>,
+    uring: Option<Rc<Uring<F>>>,
     /// The longest payload.
     largest: usize,
     head: [u8; BEFORE_PAYLOAD],
     scratch: Vec<u8>,
+    vigil: Vigil,
 }
 
 impl<F: FileSystem + 'static> Receiver<F> {
@@ -53,10 +55,11 @@ impl<F: FileSystem + 'static> Receiver<F> {
             server,
             channel,
             worker,
-            _uring: uring,
+            uring,
             largest,
             head: [0; BEFORE_PAYLOAD],
             scratch: Vec::new(),
+            vigil: Vigil::default(),
         }
     }
 
@@ -77,10 +80,14 @@ impl<F: FileSystem + 'static> Receiver<F> {
                 Received::End => return Ok(()),
                 Received::Nothing => {
                     (requests, bytes) = (0, 0);
-                    self.readable().await?;
+                    match self.stays_awake() {
+                        true => self.server.shard.next_turn().await,
+                        false => self.readable().await?,
+                    }
                     continue;
                 }
             };
+            self.vigil.came();
             let Some(header) =
                 Header::parse(&self.head).filter(|header| header.len as usize == len)
             else {
@@ -103,6 +110,11 @@ impl<F: FileSystem + 'static> Receiver<F> {
                 self.server.shard.next_turn().await;
             }
         }
+    }
+
+    fn stays_awake(&mut self) -> bool {
+        // Over io_uring nobody waits for what comes here.
+        self.uring.is_none() && self.vigil.stays(self.server.shard.now(), self.server.is_idle())
     }
 
     async fn readable(&self) -> std::io::Result<()> {
