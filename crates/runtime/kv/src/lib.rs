@@ -13,6 +13,8 @@ mod database;
 #[cfg(test)]
 mod disk_tests;
 #[cfg(test)]
+mod format_tests;
+#[cfg(test)]
 mod growth_tests;
 mod image;
 mod mirror;
