@@ -24,7 +24,11 @@ const TABLE: &[Arrows] = &[
     Arrows { from: Runtime, below: &[Pure], siblings: &["shard", "device", "filesystem", "kv"] },
     Arrows { from: Engine, below: &[Pure, Runtime], siblings: &[] },
     Arrows { from: Export, below: &[Runtime], siblings: &["export"] },
-    Arrows { from: App, below: &[Pure, Runtime, Engine, Export], siblings: &["load", "braid"] },
+    Arrows {
+        from: App,
+        below: &[Pure, Runtime, Engine, Export],
+        siblings: &["load", "control", "braid"],
+    },
     Arrows {
         from: Check,
         below: &[Pure, Runtime, Engine, Export, App],

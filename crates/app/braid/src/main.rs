@@ -2,8 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-mod api;
-mod array_name;
 mod cli;
 mod client;
 mod commands;
@@ -14,7 +12,6 @@ mod demo;
 mod discover;
 mod exit;
 mod hosts;
-mod http;
 mod log;
 mod md_view;
 mod members;
@@ -23,16 +20,15 @@ mod monitor;
 mod on_shard;
 mod output;
 mod panics;
-mod protocol;
 mod scanning;
 mod service;
 mod settings;
 mod source;
 mod take_over;
 mod volumes;
-mod wanted;
 mod web;
 
+use braid_control::{api, array_name, http, protocol, wanted};
 use clap::Parser;
 use service::Priority;
 use std::process::ExitCode;

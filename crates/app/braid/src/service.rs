@@ -3,37 +3,16 @@
 //!
 //! Everything here is asked for, and goes without where the system or the manager does not offer it.
 
+pub use braid_control::protocol::Priority;
 use rustix::mm::MlockAllFlags;
 use rustix::process::{Resource, configure_io_flusher_behavior, getrlimit};
-use schemars::JsonSchema;
 use sd_notify::NotifyState;
-use serde::{Deserialize, Serialize};
 use std::os::linux::fs::MetadataExt;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The kernel takes other processes before one with this value, and never this one before them.
 const OOM_SCORE: &str = "-900";
-
-/// The importance of a line, as syslog and the journal number it.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Priority {
-    /// Data is in danger.
-    Critical = 2,
-    /// Something failed.
-    Error = 3,
-    /// Something should be looked at.
-    Warning = 4,
-    /// Worth a line.
-    Notice = 5,
-    /// For who looks closely.
-    Info = 6,
-    /// For developers.
-    Debug = 7,
-}
 
 /// A service manager waits to be told.
 pub fn is_there() -> bool {

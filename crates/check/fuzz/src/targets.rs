@@ -6,6 +6,7 @@ mod brick;
 mod buckets;
 mod clock;
 mod heartbeat;
+mod http;
 mod journal;
 mod logs;
 mod nbd;
@@ -51,6 +52,9 @@ pub const ALL: &[&Target] = &[
     &nbd::EXTENDED_REPLIES,
     &nvme::PDUS,
     &nvme::AUTHENTICATION,
+    &http::REQUESTS,
+    &http::ANSWERS,
+    &http::API,
     &vhost::MESSAGES,
     &vhost::MEMORY,
     &vhost::RING,

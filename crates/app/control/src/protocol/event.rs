@@ -1,6 +1,6 @@
 //! Events of arrays, as they are told and sent.
 
-use crate::service::Priority;
+use super::priority::Priority;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

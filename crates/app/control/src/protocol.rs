@@ -5,11 +5,14 @@
 //!
 //! Invariant: a request is answered by any number of [`Answer::Progress`] and then one other answer.
 
+// The sentence of a variant tells its fields.
+#![allow(missing_docs)]
+
 mod counters;
 mod event;
 mod job;
+mod priority;
 mod refusal;
-#[cfg(test)]
 pub mod samples;
 mod scrubbed;
 mod stat;
@@ -19,6 +22,7 @@ pub mod volume;
 pub use counters::Counters;
 pub use event::{Event, Numbered};
 pub use job::Job;
+pub use priority::Priority;
 pub use refusal::{Code, Refusal};
 pub use scrubbed::{Found, FoundPlace, InDoubt, ScrubReport, ScrubState, Scrubbed};
 pub use stat::{Cache, Flow, Io, Latency, MemberIo, Sizes, Stat};
