@@ -6,11 +6,9 @@
 //! | `watching` | what has happened from one look at the arrays to the next |
 //! | `jobs` | the part of that which is about a job |
 //! | `slow` | members that are slow beside the others |
-//! | `event` | an event |
 //!
 //! Works on what `detail` says, so that the server and `braid monitor`, which asks it, see the same.
 
-mod event;
 mod jobs;
 pub mod slow;
 pub mod telling;
