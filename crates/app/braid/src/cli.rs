@@ -41,12 +41,12 @@ pub use settings::{Get, Set, State};
 pub use smart::Smart;
 pub use top::Top;
 
-use crate::array_name::ArrayName;
 use crate::settings::Assignment;
 use crate::settings::group::SpareGroup;
-use crate::wanted::array::{BitmapPlace, ConsistencyPolicy, Shape};
-use crate::wanted::size::{WantedSize, kib_or_size, wanted_size};
-use crate::wanted::stack::StackPolicy;
+use braid_control::array_name::ArrayName;
+use braid_control::wanted::array::{BitmapPlace, ConsistencyPolicy, Shape};
+use braid_control::wanted::size::{WantedSize, kib_or_size, wanted_size};
+use braid_control::wanted::stack::StackPolicy;
 use braid_format::superblock::Version;
 use braid_layout::Level;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};

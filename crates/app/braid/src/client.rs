@@ -2,12 +2,12 @@
 //!
 //! Does not know what is asked. An answer that cannot be had is [`Unreadable`]; a refusal is [`Refused`].
 
-use crate::api::paths;
 use crate::exit::{Ended, Refused, Unreadable};
-use crate::http::response::{Incoming, NotHttp, Part, request as to_send};
-use crate::protocol::{Answer, Code, Detail, Job, LastJob, Request, Stat};
 use anyhow::{Context, Result, anyhow, bail};
 use braid_array::stacking::PREFIX;
+use braid_control::api::paths;
+use braid_control::http::response::{Incoming, NotHttp, Part, request as to_send};
+use braid_control::protocol::{Answer, Code, Detail, Job, LastJob, Request, Stat};
 use braid_nbd::ExportUri;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};

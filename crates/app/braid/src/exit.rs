@@ -1,6 +1,6 @@
 //! The exit codes, and the kinds of error that have codes of their own.
 
-use crate::protocol::{Code, Refusal};
+use braid_control::protocol::{Code, Refusal};
 use std::process::ExitCode;
 
 /// Degraded, or mismatches were found, where that was asked for.

@@ -28,7 +28,6 @@ mod take_over;
 mod volumes;
 mod web;
 
-use braid_control::{api, array_name, http, protocol, wanted};
 use clap::Parser;
 use service::Priority;
 use std::process::ExitCode;

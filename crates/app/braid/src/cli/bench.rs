@@ -1,6 +1,6 @@
 //! The options of `braid bench`.
 
-use crate::wanted::size::kib_or_size;
+use braid_control::wanted::size::kib_or_size;
 use braid_device::spec::{MemberSpec, parse_size};
 use braid_layout::Level;
 use braid_load::Pattern;

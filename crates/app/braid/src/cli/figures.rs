@@ -1,7 +1,7 @@
 //! The verbs that show figures of running arrays, and where metrics are served.
 
 use super::common::{Control, EXIT_CODES};
-use crate::http::server::Place;
+use braid_control::http::server::Place;
 use clap::Args;
 use std::time::Duration;
 

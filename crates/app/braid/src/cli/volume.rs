@@ -10,7 +10,7 @@ pub use changes::{
 use super::common::{Control, EXIT_CODES};
 use super::settings::State;
 use crate::volumes::name::VolumeName;
-use crate::wanted::volume::NewVolume;
+use braid_control::wanted::volume::NewVolume;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -247,7 +247,7 @@ pub struct Host {
 mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
-    use crate::wanted::weight::BrickWeight;
+    use braid_control::wanted::weight::BrickWeight;
     use clap::Parser;
 
     fn parsed(words: &str) -> Result<Verb, clap::Error> {

@@ -3,8 +3,8 @@
 use super::done::say_members;
 use crate::cli::Add;
 use crate::client::{Client, member_arguments};
-use crate::protocol::{Flags, Request};
 use anyhow::{Result, bail};
+use braid_control::protocol::{Flags, Request};
 use std::process::ExitCode;
 
 pub fn run(options: Add) -> Result<ExitCode> {

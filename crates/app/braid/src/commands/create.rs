@@ -9,11 +9,11 @@ use crate::members::{MISSING, parse_all};
 use crate::memory::Memory;
 use crate::on_shard;
 use crate::output;
-use crate::protocol::{Answer, Flags, Request};
 use crate::settings::kept::Kept;
 use crate::settings::{ArraySettings, Assignment, list};
 use anyhow::{Context, Result, anyhow};
 use braid_array::stacking;
+use braid_control::protocol::{Answer, Flags, Request};
 use std::process::ExitCode;
 
 pub fn run(options: cli::Create) -> Result<ExitCode> {

@@ -8,8 +8,8 @@ mod text;
 use crate::cli;
 use crate::client::{Client, unexpected};
 use crate::output;
-use crate::protocol::{Answer, Detail, Request};
 use anyhow::Result;
+use braid_control::protocol::{Answer, Detail, Request};
 use std::process::ExitCode;
 
 pub fn run(options: &cli::Detail) -> Result<ExitCode> {

@@ -3,8 +3,8 @@
 use crate::client::unexpected;
 use crate::exit::FAILED;
 use crate::output;
-use crate::protocol::{Answer, MemberDone};
 use anyhow::Result;
+use braid_control::protocol::{Answer, MemberDone};
 use serde::Serialize;
 use std::process::ExitCode;
 

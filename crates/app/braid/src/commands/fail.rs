@@ -3,8 +3,8 @@
 use super::done::say_members;
 use crate::cli::SomeMembers;
 use crate::client::{Client, member_arguments};
-use crate::protocol::Request;
 use anyhow::Result;
+use braid_control::protocol::Request;
 use std::process::ExitCode;
 
 pub fn run(options: SomeMembers) -> Result<ExitCode> {

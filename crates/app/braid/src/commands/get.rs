@@ -3,8 +3,8 @@
 use crate::cli::Get;
 use crate::client::{Client, unexpected};
 use crate::output;
-use crate::protocol::{Answer, Request, Setting};
 use anyhow::Result;
+use braid_control::protocol::{Answer, Request, Setting};
 use serde::Serialize;
 use std::process::ExitCode;
 

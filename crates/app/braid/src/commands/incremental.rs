@@ -5,8 +5,8 @@ use crate::client::{Client, member_argument, unexpected};
 use crate::configuration::Configuration;
 use crate::discover;
 use crate::output;
-use crate::protocol::{Answer, Request};
 use anyhow::{Context, Result};
+use braid_control::protocol::{Answer, Request};
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -5,8 +5,8 @@ use super::layers::{Row, ask, rows};
 use crate::cli::Iostat as Options;
 use crate::client::Client;
 use crate::output;
-use crate::protocol::{Flow, Io, MemberIo, Stat};
 use anyhow::{Context, Result, anyhow};
+use braid_control::protocol::{Flow, Io, MemberIo, Stat};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -269,7 +269,7 @@ fn text(stats: &[Stat]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::samples;
+    use braid_control::protocol::samples;
 
     #[test]
     fn columns_are_those_that_a_hand_would_compute() {

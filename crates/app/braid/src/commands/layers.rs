@@ -5,8 +5,8 @@
 use crate::client::{Client, unexpected};
 use crate::output;
 use crate::output::tree::branch;
-use crate::protocol::{Answer, Io, MemberIo, Request, Stat};
 use anyhow::Result;
+use braid_control::protocol::{Answer, Io, MemberIo, Request, Stat};
 
 /// One row.
 pub struct Row<'a> {
@@ -124,7 +124,7 @@ fn tops(stats: Vec<Stat>) -> Vec<Stat> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::samples;
+    use braid_control::protocol::samples;
 
     #[test]
     fn a_stack_is_a_tree() {

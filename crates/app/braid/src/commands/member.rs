@@ -3,8 +3,8 @@
 use super::done::say_done;
 use crate::cli::{Member, Whether};
 use crate::client::{Client, member_argument};
-use crate::protocol::Request;
 use anyhow::Result;
+use braid_control::protocol::Request;
 use std::process::ExitCode;
 
 pub fn run(options: Member) -> Result<ExitCode> {

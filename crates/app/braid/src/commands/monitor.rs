@@ -8,8 +8,8 @@ use crate::monitor::slow::Slow;
 use crate::monitor::telling::Telling;
 use crate::monitor::watching::Watching;
 use crate::output;
-use crate::protocol::{Answer, Detail, Request, Stat};
 use anyhow::Result;
+use braid_control::protocol::{Answer, Detail, Request, Stat};
 use std::process::ExitCode;
 use std::time::Instant;
 

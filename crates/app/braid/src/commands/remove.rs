@@ -3,8 +3,8 @@
 use super::done::say_members;
 use crate::cli::Remove;
 use crate::client::{Client, member_arguments};
-use crate::protocol::Request;
 use anyhow::Result;
+use braid_control::protocol::Request;
 use std::process::ExitCode;
 
 pub fn run(Remove { some: options, keep }: Remove) -> Result<ExitCode> {

@@ -3,8 +3,8 @@
 use super::done::say_done;
 use crate::cli::Resume;
 use crate::client::Client;
-use crate::protocol::Request;
 use anyhow::Result;
+use braid_control::protocol::Request;
 use std::process::ExitCode;
 
 pub fn run(options: &Resume) -> Result<ExitCode> {

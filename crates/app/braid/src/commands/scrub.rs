@@ -6,8 +6,8 @@ use crate::client::{Client, unexpected};
 use crate::exit::DEGRADED;
 use crate::output::progress::Progress;
 use crate::output::{self, found, report};
-use crate::protocol::{Answer, Detail, Found, LastJob, Request, Scrubbed};
 use anyhow::{Result, bail};
+use braid_control::protocol::{Answer, Detail, Found, LastJob, Request, Scrubbed};
 use std::process::ExitCode;
 
 pub fn run(options: Scrub, repair: bool, parity_only: bool) -> Result<ExitCode> {

@@ -3,9 +3,9 @@
 use super::done::say_done;
 use crate::cli::Set;
 use crate::client::Client;
-use crate::protocol::Request;
 use crate::settings::ArraySettings;
 use anyhow::Result;
+use braid_control::protocol::Request;
 use std::process::ExitCode;
 
 pub fn run(options: Set) -> Result<ExitCode> {

@@ -3,8 +3,8 @@
 use super::done::say_done;
 use crate::cli::Speed;
 use crate::client::Client;
-use crate::protocol::Request;
 use anyhow::{Result, bail};
+use braid_control::protocol::Request;
 use std::process::ExitCode;
 
 pub fn run(options: Speed) -> Result<ExitCode> {

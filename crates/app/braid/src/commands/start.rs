@@ -4,8 +4,8 @@ use crate::cli::Start;
 use crate::client::{Client, member_argument, unexpected};
 use crate::exit::FAILED;
 use crate::output;
-use crate::protocol::{Answer, Request};
 use anyhow::Result;
+use braid_control::protocol::{Answer, Request};
 use std::path::Path;
 use std::process::ExitCode;
 

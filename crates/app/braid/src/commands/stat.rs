@@ -10,8 +10,8 @@ use crate::cli::Stat as Options;
 use crate::client::Client;
 use crate::commands::layers::ask;
 use crate::output;
-use crate::protocol::{MemberIo, Stat};
 use anyhow::Result;
+use braid_control::protocol::{MemberIo, Stat};
 use serde::Serialize;
 use std::process::ExitCode;
 

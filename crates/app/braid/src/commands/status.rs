@@ -3,9 +3,9 @@
 use crate::cli::Status;
 use crate::client::{Client, unexpected};
 use crate::output::{self, count, size};
-use crate::protocol::volume::{ListedVolume, VolumeAnswer, VolumeRequest};
-use crate::protocol::{Answer, Detail, Request};
 use anyhow::Result;
+use braid_control::protocol::volume::{ListedVolume, VolumeAnswer, VolumeRequest};
+use braid_control::protocol::{Answer, Detail, Request};
 use serde::Serialize;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -122,7 +122,7 @@ fn text(lines: &[Line], colours: bool) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::samples::detail;
+    use braid_control::protocol::samples::detail;
 
     #[test]
     fn each_array_has_a_line_in_the_colour_of_its_state() {

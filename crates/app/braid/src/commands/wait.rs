@@ -4,8 +4,8 @@ use crate::cli::Wait;
 use crate::client::Client;
 use crate::output;
 use crate::output::progress::Progress;
-use crate::protocol::Answer;
 use anyhow::{Result, bail};
+use braid_control::protocol::Answer;
 use std::process::ExitCode;
 
 pub fn run(options: &Wait) -> Result<ExitCode> {

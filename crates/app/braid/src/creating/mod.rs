@@ -8,17 +8,17 @@
 pub mod report;
 mod stand_in;
 
-use crate::array_name::ROOM;
 use crate::discover::{Found, look_again, look_at};
 use crate::members::Member;
 use crate::on_shard;
 use crate::output::{size, table};
 use crate::settings::{ArraySettings, fit};
-use crate::wanted::array::{BitmapPlace, ConsistencyPolicy, Shape};
 use anyhow::{Context, Result, anyhow, bail};
 use braid_array::create::{Created, create};
 use braid_array::options::{CreateBitmap, CreateOptions};
 use braid_array::state::flags::MemberFlags;
+use braid_control::array_name::ROOM;
+use braid_control::wanted::array::{BitmapPlace, ConsistencyPolicy, Shape};
 use braid_device::file::Mode;
 use braid_device::{DeviceInfo, IoSets, Op, Opener, Request};
 use braid_format::signature::Signature;

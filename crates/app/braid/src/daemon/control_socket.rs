@@ -3,12 +3,12 @@
 //! Owns the socket file and its connections, which speak the control API. A request is for the handler that it is given.
 //! Invariant: the file is removed only when it is ours or nobody listens on it.
 
-use crate::api::role::Role;
-use crate::api::serving::{self, Handler};
-use crate::http::server::{Connections, accept_all};
-use crate::http::{Ended, Limits, converse, turn_away};
-use crate::protocol::{Code, REQUEST_MAX, Refusal};
 use anyhow::{Context, Result};
+use braid_control::api::role::Role;
+use braid_control::api::serving::{self, Handler};
+use braid_control::http::server::{Connections, accept_all};
+use braid_control::http::{Ended, Limits, converse, turn_away};
+use braid_control::protocol::{Code, REQUEST_MAX, Refusal};
 use braid_export::socket_file::{Rights, SocketFile, SocketFileError};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -191,7 +191,7 @@ const TO_OLD_CLIENTS: &[u8] = b"{\"answer\":\"refused\",\"no_such_array\":false,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Answer;
+    use braid_control::protocol::Answer;
     use std::io::Read;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 

@@ -3,19 +3,19 @@
 //! Invariant: when a request is refused, every array is exported and used as it was before.
 
 use super::running::Running;
-use crate::array_name::ArrayName;
 use crate::creating::report::{Report, text};
 use crate::creating::{Plan, Refusal, Wish, make, plan};
 use crate::members::{Member, parse_all};
 use crate::on_shard;
-use crate::protocol::Answer;
 use crate::settings::{ArraySettings, Assignment};
-use crate::wanted::array::Shape;
 use anyhow::{Context, Result, anyhow, bail};
 use braid_array::assemble::assemble;
 use braid_array::create::Created;
 use braid_array::options::AssembleOptions;
 use braid_array::state::flags::MemberFlags;
+use braid_control::array_name::ArrayName;
+use braid_control::protocol::Answer;
+use braid_control::wanted::array::Shape;
 use braid_device::{Opener, Target};
 use std::sync::Arc;
 

@@ -4,14 +4,14 @@ use super::figures;
 use super::jobs::job_of;
 use super::scrubs::Known;
 use crate::output::words;
-use crate::protocol::{
-    Bitmap, ClientDetail, Detail, Following, Heartbeat, LastJob, Member, NextStep, Reshape,
-    StuckJob,
-};
 use crate::settings::group::SpareGroup;
 use crate::settings::{ArraySettings, Beside};
 use braid_array::status::{
     self, ArrayState, ArrayStatus, JobOutcome, LastJob as EngineLastJob, MemberState, MemberStatus,
+};
+use braid_control::protocol::{
+    Bitmap, ClientDetail, Detail, Following, Heartbeat, LastJob, Member, NextStep, Reshape,
+    StuckJob,
 };
 use braid_export::{Client, Doors, Traffic};
 use braid_format::{SECTOR, uuid_text};

@@ -1,6 +1,6 @@
 //! The events that a server keeps for those who look: the last ones, numbered.
 
-use crate::protocol::{Answer, Event, Numbered};
+use braid_control::protocol::{Answer, Event, Numbered};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -48,7 +48,7 @@ impl Events {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::samples::detail;
+    use braid_control::protocol::samples::detail;
 
     #[test]
     fn the_last_events_are_kept_with_their_numbers() {

@@ -1,7 +1,7 @@
 //! A job of a running array, as it is sent over the control socket.
 
-use crate::protocol::Job;
 use braid_array::status::JobStatus;
+use braid_control::protocol::Job;
 
 /// A job as it is sent.
 pub(super) fn job_of(job: &JobStatus) -> Job {

@@ -10,11 +10,11 @@
 
 use super::grouping::{Group, enter, name_all};
 use crate::on_shard;
-use crate::wanted::stack::StackPolicy;
 use anyhow::{Result, bail};
 use braid_array::metadata::superblock::{Examined, examine};
 use braid_array::salvage::salvage;
 use braid_array::stacking::ArrayMember;
+use braid_control::wanted::stack::StackPolicy;
 use braid_device::Opener;
 use braid_format::superblock::Superblock;
 use braid_format::uuid_text;

@@ -3,12 +3,12 @@
 use super::orders::{order, status};
 use super::reshaping::{self, NORMALISE, estimated_rate};
 use crate::output::time::span;
-use crate::protocol::{Answer, LevelStep, LevelSteps, NewShape, Relevelling};
 use anyhow::Result;
 use braid_array::array::Array;
 use braid_array::control::levels::Relevelled;
 use braid_array::control::steps::wanted::{WantedArray, WantedLayout};
 use braid_array::control::steps::{Step, Steps};
+use braid_control::protocol::{Answer, LevelStep, LevelSteps, NewShape, Relevelling};
 use braid_device::spec::show_size;
 use braid_layout::{Level, layout_name, layout_number};
 

@@ -5,12 +5,12 @@ use super::membership::{As, Candidate, select};
 use super::orders::{order, status};
 use super::running::Running;
 use super::several::{Selected, distinct, each};
-use crate::protocol::Answer;
 use anyhow::{Result, bail};
 use braid_array::array::Array;
 use braid_array::options::MemberSelector;
 use braid_array::state::flags::MemberFlags;
 use braid_array::status::{MemberState, MemberStatus};
+use braid_control::protocol::Answer;
 use std::sync::Arc;
 
 /// The member that takes the place of another.

@@ -2,12 +2,12 @@
 
 use super::orders::{order, status};
 use crate::output::time::span;
-use crate::protocol::{Answer, NewShape, Reshaping};
 use anyhow::Result;
 use braid_array::array::Array;
 use braid_array::control::reshaping::{Reshaped, WantedShape};
 use braid_array::control::steps::wanted::normal_layout;
 use braid_array::status::ArrayStatus;
+use braid_control::protocol::{Answer, NewShape, Reshaping};
 use braid_device::spec::show_size;
 use braid_layout::{layout_name, layout_number};
 

@@ -1,10 +1,10 @@
 //! Other sizes of a running array: of its components, and of what users see.
 
 use super::orders::order;
-use crate::protocol::{Answer, Resized, SizeOf};
 use anyhow::Result;
 use braid_array::array::Array;
 use braid_array::control::resizing::{self, WantedSize};
+use braid_control::protocol::{Answer, Resized, SizeOf};
 use braid_device::spec::show_size;
 
 /// Changes a size (`None`: to all that there is), or only says what that would mean.

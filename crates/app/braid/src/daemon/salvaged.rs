@@ -2,8 +2,8 @@
 
 use super::details::Outside;
 use crate::output::words;
-use crate::protocol::{Counters, Detail, Member, Reshape};
 use braid_array::salvage::{Salvage, SalvagedMember};
+use braid_control::protocol::{Counters, Detail, Member, Reshape};
 use braid_device::Target;
 use braid_format::superblock::{self as format, Superblock, Version, time_seconds};
 use braid_format::{SECTOR, uuid_text};

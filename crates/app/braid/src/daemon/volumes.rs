@@ -3,10 +3,10 @@
 use super::End;
 use super::running::Running;
 use crate::output;
-use crate::protocol::Answer;
-use crate::protocol::volume::{VolumeDetail, VolumeRequest};
 use crate::volumes::{Arrays, Events, Hosted};
 use anyhow::{Result, bail};
+use braid_control::protocol::Answer;
+use braid_control::protocol::volume::{VolumeDetail, VolumeRequest};
 use braid_device::Opener;
 use std::sync::{Arc, PoisonError, Weak};
 use uuid::Uuid;

@@ -3,8 +3,8 @@
 use super::entry::text;
 use super::known::{Known, has_word};
 use super::member;
-use crate::protocol::{Detail, NewShape, Request, SizeOf};
 use crate::settings::NAMES;
+use braid_control::protocol::{Detail, NewShape, Request, SizeOf};
 use braid_layout::{Level, layout_name};
 use braid_view::{Listed, Rights};
 

@@ -1,7 +1,7 @@
 //! The attributes of the write-intent bitmap, /sys/block/mdN/md/bitmap.
 
 use super::entry::text;
-use crate::protocol::{Detail, Request};
+use braid_control::protocol::{Detail, Request};
 use braid_view::{Listed, Rights};
 
 /// Those that there are.

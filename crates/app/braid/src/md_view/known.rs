@@ -1,7 +1,7 @@
 //! The knowledge of an array at the moment when one of its attributes is read.
 
-use crate::protocol::{Detail, Setting};
 use crate::settings::AUTO;
+use braid_control::protocol::{Detail, Setting};
 
 /// See the module's documentation.
 pub(super) struct Known {

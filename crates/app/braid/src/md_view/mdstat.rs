@@ -1,7 +1,7 @@
 //! /proc/mdstat: `md_seq_show` and `status_resync` of drivers/md/md.c, and the `status` of each level.
 
 use super::member::short_names;
-use crate::protocol::{Detail, Job, Member};
+use braid_control::protocol::{Detail, Job, Member};
 use std::fmt::Write;
 
 /// Bits of a bitmap of which md keeps the counters in one page: two bytes each.

@@ -1,7 +1,7 @@
 //! The attributes of members, /sys/block/mdN/md/dev-NAME, and the links `rdN` to those that hold slots.
 
 use super::entry::{folder, text};
-use crate::protocol::{Detail, Flags, Member, Request};
+use braid_control::protocol::{Detail, Flags, Member, Request};
 use braid_view::{Listed, Node, Rights};
 
 /// The beginning of a member's folder.

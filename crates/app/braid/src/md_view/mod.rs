@@ -20,7 +20,7 @@ mod known;
 mod mdstat;
 mod member;
 
-use crate::protocol::{Answer, Code, Detail, Refusal, Request};
+use braid_control::protocol::{Answer, Code, Detail, Refusal, Request};
 use braid_filesystem::Errno;
 use braid_view::{Listed, Rights, Texts};
 use entry::{folder, text};

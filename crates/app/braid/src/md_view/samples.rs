@@ -1,7 +1,7 @@
 //! Arrays to be shown.
 
-use crate::protocol::samples;
-use crate::protocol::{Bitmap, Detail, Job, Member, ScrubReport, ScrubState, Scrubbed};
+use braid_control::protocol::samples;
+use braid_control::protocol::{Bitmap, Detail, Job, Member, ScrubReport, ScrubState, Scrubbed};
 use std::collections::BTreeMap;
 
 /// A member that holds `slot`.

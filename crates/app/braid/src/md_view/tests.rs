@@ -2,8 +2,8 @@
 
 use super::samples::{array, bitmap, job, member, scrub};
 use super::*;
-use crate::protocol::{Code, Refusal, SizeOf};
-use crate::protocol::{Flags, Listed as ListedArray, NewShape, Setting};
+use braid_control::protocol::{Code, Refusal, SizeOf};
+use braid_control::protocol::{Flags, Listed as ListedArray, NewShape, Setting};
 use braid_view::Node;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -3,7 +3,7 @@
 use super::Event;
 use crate::output::progress::{figures, time_for};
 use crate::output::{found, size, time};
-use crate::protocol::{Detail, Job};
+use braid_control::protocol::{Detail, Job};
 use std::time::Instant;
 
 /// Percent between two reports of how far it is, as with mdadm.

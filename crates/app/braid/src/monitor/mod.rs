@@ -14,4 +14,4 @@ pub mod slow;
 pub mod telling;
 pub mod watching;
 
-pub use crate::protocol::Event;
+pub use braid_control::protocol::Event;

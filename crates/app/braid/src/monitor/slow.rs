@@ -2,7 +2,7 @@
 
 use super::Event;
 use crate::output::time;
-use crate::protocol::{Detail, Stat};
+use braid_control::protocol::{Detail, Stat};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -97,7 +97,7 @@ fn event(detail: &Detail, member: &str, mean: u64, typical: u64) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::samples;
+    use braid_control::protocol::samples;
 
     const MS: u64 = 1_000_000;
 

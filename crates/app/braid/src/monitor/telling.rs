@@ -182,7 +182,7 @@ fn letter(monitor: &Monitor, event: &Event, host: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::samples::detail;
+    use braid_control::protocol::samples::detail;
 
     #[test]
     fn a_mail_has_a_head_that_no_name_can_add_to() {

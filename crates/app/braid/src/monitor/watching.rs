@@ -3,7 +3,7 @@
 use super::Event;
 use super::jobs::{self, Seen};
 use crate::output::{count, size};
-use crate::protocol::{ClientDetail, Detail, Member};
+use braid_control::protocol::{ClientDetail, Detail, Member};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -191,8 +191,8 @@ fn clients_changed(before: &Detail, now: &Detail, events: &mut Vec<Event>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::samples::detail;
-    use crate::protocol::{Job, LastJob};
+    use braid_control::protocol::samples::detail;
+    use braid_control::protocol::{Job, LastJob};
     use std::time::Duration;
 
     fn job(done: u64) -> Option<Job> {

@@ -1,6 +1,6 @@
 //! What a check or repair found, in words: one line for each place.
 
-use crate::protocol::{Found, FoundPlace, InDoubt, Scrubbed};
+use braid_control::protocol::{Found, FoundPlace, InDoubt, Scrubbed};
 
 /// The places that were listed, and how many more there are.
 pub fn lines(scrubbed: &Scrubbed) -> Vec<String> {

@@ -2,8 +2,8 @@
 //! lines where a script reads.
 
 use super::{json_line, note, size, time};
-use crate::protocol::{Answer, Job};
 use anyhow::Result;
+use braid_control::protocol::{Answer, Job};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

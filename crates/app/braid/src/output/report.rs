@@ -1,7 +1,7 @@
 //! The report of a check or repair, as people read it.
 
 use super::{found, size, time};
-use crate::protocol::{ScrubReport, ScrubState};
+use braid_control::protocol::{ScrubReport, ScrubState};
 
 /// All that is known of it.
 pub fn lines(array: &str, report: &ScrubReport) -> Vec<String> {

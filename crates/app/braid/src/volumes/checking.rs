@@ -2,8 +2,8 @@
 
 use super::hosted::Hosted;
 use super::tell::Tell;
-use crate::protocol::volume::{CheckDetail, JobDeed};
 use anyhow::{Context, Result, bail};
+use braid_control::protocol::volume::{CheckDetail, JobDeed};
 use braid_volume::{CheckEnd, JobState, JobStatus, Volume};
 use std::sync::mpsc;
 

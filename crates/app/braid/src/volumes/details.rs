@@ -1,12 +1,12 @@
 //! What mounted volumes say of themselves.
 
 use super::hosted::{Hosted, Sample, locked};
-use crate::protocol::Job;
-use crate::protocol::volume::{
+use anyhow::Result;
+use braid_control::protocol::Job;
+use braid_control::protocol::volume::{
     BrickDetail, CheckDetail, ListedVolume, LostDetail, VolumeDetail, VolumeJobDetail,
 };
-use crate::wanted::weight;
-use anyhow::Result;
+use braid_control::wanted::weight;
 use braid_format::volume::BLOCK;
 use braid_format::volume::brick_record::BrickState;
 use braid_volume::{BrickStatus, CheckReport, JobState, JobStatus, VolumeStatus};

@@ -1,6 +1,6 @@
 //! Files by their paths from the root of a volume.
 
-use crate::protocol::volume::FileName;
+use braid_control::protocol::volume::FileName;
 use std::path::Path;
 
 /// A file of the volume that is mounted at `dir`, as a path from its root.

@@ -4,8 +4,8 @@
 //! rebinding): then the Host header has that name. Or it may ask this host by the host's name: then Origin is another one.
 
 use super::token::Token;
-use crate::http::request::Request;
-use crate::protocol::{Code, Refusal};
+use braid_control::http::request::Request;
+use braid_control::protocol::{Code, Refusal};
 use std::net::IpAddr;
 
 /// See the module's documentation.

@@ -11,16 +11,16 @@
 mod guard;
 pub mod token;
 
-use crate::api::PREFIX;
-use crate::api::role::Role;
-use crate::api::serving::{self, Handler};
-use crate::http::reply::{PLAIN, Reply};
-use crate::http::request::Request;
-use crate::http::server::{Place, Server, Wanted};
-use crate::http::stream::Stream;
-use crate::http::{Limits, converse};
-use crate::protocol::REQUEST_MAX;
 use anyhow::{Result, bail};
+use braid_control::api::PREFIX;
+use braid_control::api::role::Role;
+use braid_control::api::serving::{self, Handler};
+use braid_control::http::reply::{PLAIN, Reply};
+use braid_control::http::request::Request;
+use braid_control::http::server::{Place, Server, Wanted};
+use braid_control::http::stream::Stream;
+use braid_control::http::{Limits, converse};
+use braid_control::protocol::REQUEST_MAX;
 use braid_export::tls::Tls;
 use guard::Guard;
 use std::fmt;

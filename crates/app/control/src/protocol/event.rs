@@ -1,6 +1,6 @@
 //! Events of arrays, as they are told and sent: their importance, and who gets a mail.
 
-use super::Detail;
+use super::detail::Detail;
 use super::priority::Priority;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

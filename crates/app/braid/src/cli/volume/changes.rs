@@ -1,7 +1,7 @@
 //! The verbs that change a mounted volume, its jobs, and its exports.
 
 use crate::cli::common::{Control, EXIT_CODES};
-use crate::wanted::weight::BrickWeight;
+use braid_control::wanted::weight::BrickWeight;
 use braid_nbd::Address;
 use clap::Args;
 
@@ -123,7 +123,7 @@ pub struct GrowMetadata {
     /// The volume: its name, UUID or directory.
     pub name: String,
     /// Room for metadata on each brick that has some, in all, rounded up to MiB; a bare number is in KiB.
-    #[arg(long, value_name = "SIZE", value_parser = crate::wanted::size::kib_or_size)]
+    #[arg(long, value_name = "SIZE", value_parser = braid_control::wanted::size::kib_or_size)]
     pub size: u64,
     /// Answer in JSON.
     #[arg(long)]
@@ -290,7 +290,7 @@ fn rate(text: &str) -> Result<Rate, String> {
     if text.eq_ignore_ascii_case("none") {
         return Ok(Rate(None));
     }
-    match crate::wanted::size::kib_or_size(text.trim_end_matches("/s")) {
+    match braid_control::wanted::size::kib_or_size(text.trim_end_matches("/s")) {
         Ok(0) => Err("a rate of 0 would never end: give --pause instead".to_string()),
         Ok(bytes) => Ok(Rate(Some(bytes))),
         Err(why) => Err(why),

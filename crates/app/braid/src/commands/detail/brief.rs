@@ -1,7 +1,7 @@
 //! `detail --brief`, a line for `mdadm.conf`, and `detail --export`, variables for scripts.
 
 use crate::output::words;
-use crate::protocol::Detail;
+use braid_control::protocol::Detail;
 
 /// The `ARRAY` line, with the devices below it if `verbose`.
 pub(super) fn lines(detail: &Detail, verbose: bool) -> String {

@@ -1,6 +1,6 @@
 //! Members by their states.
 
-use crate::protocol::Detail;
+use braid_control::protocol::Detail;
 
 /// Members in one of these states.
 pub(super) fn count(detail: &Detail, states: &[&str]) -> usize {

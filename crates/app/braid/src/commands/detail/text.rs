@@ -3,7 +3,7 @@
 use super::count::{count, spares};
 use crate::output::tree::Node;
 use crate::output::{found, report, size, time, words};
-use crate::protocol::{ClientDetail, Detail, Following, Job, Member, NextStep, Reshape};
+use braid_control::protocol::{ClientDetail, Detail, Following, Job, Member, NextStep, Reshape};
 
 pub(super) fn text(detail: &Detail) -> String {
     let mut lines = vec![format!("{}:", detail.name)];

@@ -4,7 +4,7 @@ use super::ratio::ratio;
 use super::unit::{self, Unit};
 use crate::commands::layers::{Layer, Row, rows};
 use crate::output::{size, table, time};
-use crate::protocol::{Flow, Latency, MemberIo, Sizes, Stat};
+use braid_control::protocol::{Flow, Latency, MemberIo, Sizes, Stat};
 use std::collections::BTreeSet;
 
 /// What one direction of a layer took in and gave on.
@@ -157,7 +157,7 @@ pub(super) fn sizes(stat: &Stat, unit: &Unit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::samples;
+    use braid_control::protocol::samples;
 
     fn squeezed(text: &str) -> Vec<String> {
         text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()

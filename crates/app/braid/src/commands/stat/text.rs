@@ -4,7 +4,7 @@ use super::layers;
 use super::ratio::ratio;
 use super::unit::{Unit, decimal};
 use crate::output::{size, table, time};
-use crate::protocol::Stat;
+use braid_control::protocol::Stat;
 
 /// All of it since the array was started; with histograms of sizes, if asked for.
 pub(super) fn totals(stat: &Stat, sizes: bool) -> String {

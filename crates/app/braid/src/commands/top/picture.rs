@@ -4,7 +4,7 @@
 
 use crate::commands::layers::{Layer, rows};
 use crate::output::{count, size, time};
-use crate::protocol::{Detail, Flow, Io, Job, Stat};
+use braid_control::protocol::{Detail, Flow, Io, Job, Stat};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
@@ -173,7 +173,7 @@ fn cells(io: &Io, seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::samples;
+    use braid_control::protocol::samples;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 

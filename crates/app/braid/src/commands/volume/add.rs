@@ -6,8 +6,8 @@ use crate::cli::volume::Add;
 use crate::client::member_argument;
 use crate::commands::done::say_done;
 use crate::output;
-use crate::protocol::volume::{VolumeJob, VolumeRequest};
 use anyhow::{Result, bail};
+use braid_control::protocol::volume::{VolumeJob, VolumeRequest};
 use std::process::ExitCode;
 
 pub fn run(options: Add) -> Result<ExitCode> {

@@ -3,9 +3,9 @@
 use crate::cli::Control;
 use crate::client::{Client, member_argument};
 use crate::exit::Unreadable;
-use crate::protocol::volume::{FileName, VolumeAnswer, VolumeRequest};
-use crate::protocol::{Answer, Request};
 use anyhow::{Context, Result};
+use braid_control::protocol::volume::{FileName, VolumeAnswer, VolumeRequest};
+use braid_control::protocol::{Answer, Request};
 use braid_nbd::ExportUri;
 use std::path::Path;
 

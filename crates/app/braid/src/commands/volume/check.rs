@@ -7,8 +7,8 @@ use crate::client::Client;
 use crate::commands::done::say_done;
 use crate::exit::DEGRADED;
 use crate::output::{self, size};
-use crate::protocol::volume::{CheckDetail, VolumeAnswer, VolumeJob, VolumeRequest};
 use anyhow::Result;
+use braid_control::protocol::volume::{CheckDetail, VolumeAnswer, VolumeJob, VolumeRequest};
 use std::process::ExitCode;
 
 /// Ranges that are shown of each file.

@@ -6,11 +6,11 @@ use crate::cli::volume::Create;
 use crate::client::{Client, member_argument};
 use crate::on_shard;
 use crate::output::{self, size, table};
-use crate::protocol::volume::{CreatedVolume, VolumeAnswer, VolumeRequest};
 use crate::settings::kept::Kept;
 use crate::volumes::creating::{self, Wish};
 use anyhow::{Context, Result, bail};
 use braid_array::stacking;
+use braid_control::protocol::volume::{CreatedVolume, VolumeAnswer, VolumeRequest};
 use braid_nbd::ExportUri;
 use std::process::ExitCode;
 

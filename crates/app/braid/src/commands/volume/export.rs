@@ -3,8 +3,8 @@
 use super::asking::{connect, file_name, order, volume_name};
 use crate::cli::volume::Export;
 use crate::commands::done::say_done;
-use crate::protocol::volume::VolumeRequest;
 use anyhow::{Context, Result};
+use braid_control::protocol::volume::VolumeRequest;
 use braid_nbd::Address;
 use std::process::ExitCode;
 

@@ -5,8 +5,8 @@ use super::{follow, status};
 use crate::cli::volume::Jobs;
 use crate::commands::done::say_done;
 use crate::output::{self, size, time};
-use crate::protocol::volume::{JobDeed, VolumeAnswer, VolumeRequest};
 use anyhow::Result;
+use braid_control::protocol::volume::{JobDeed, VolumeAnswer, VolumeRequest};
 use std::process::ExitCode;
 
 pub fn run(options: Jobs) -> Result<ExitCode> {

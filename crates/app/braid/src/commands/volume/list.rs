@@ -4,10 +4,10 @@ use super::asking::{ask, connect, unexpected};
 use crate::cli::volume::List;
 use crate::client::Client;
 use crate::output::{self, size, table};
-use crate::protocol::volume::{ListedVolume, VolumeAnswer, VolumeRequest};
 use crate::settings::kept::Kept;
 use crate::volumes::kept;
 use anyhow::Result;
+use braid_control::protocol::volume::{ListedVolume, VolumeAnswer, VolumeRequest};
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -3,8 +3,8 @@
 use super::asking::{brick_name, connect, file_name, volume_name};
 use super::follow;
 use crate::cli::volume::Migrate;
-use crate::protocol::volume::{FileName, VolumeJob};
 use anyhow::{Context, Result, bail};
+use braid_control::protocol::volume::{FileName, VolumeJob};
 use std::path::Path;
 use std::process::ExitCode;
 

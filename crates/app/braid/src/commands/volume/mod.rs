@@ -22,9 +22,9 @@ mod unmount;
 mod weight;
 
 use crate::cli::volume::{GrowMetadata, Verb, WholeVolume};
-use crate::protocol::volume::{VolumeJob, VolumeRequest};
 use anyhow::Result;
 use asking::{connect, order, volume_name};
+use braid_control::protocol::volume::{VolumeJob, VolumeRequest};
 use std::process::ExitCode;
 
 /// Runs a verb.

@@ -3,8 +3,8 @@
 use super::asking::{connect, file_name, order, volume_name};
 use crate::cli::volume::OneFileOrMore;
 use crate::commands::done::say_done;
-use crate::protocol::volume::VolumeRequest;
 use anyhow::Result;
+use braid_control::protocol::volume::VolumeRequest;
 use std::process::ExitCode;
 
 pub fn run(options: OneFileOrMore, pinned: bool) -> Result<ExitCode> {

@@ -3,8 +3,8 @@
 use super::asking::{brick_name, connect, order, volume_name};
 use crate::cli::volume::Proxy;
 use crate::commands::done::say_done;
-use crate::protocol::volume::VolumeRequest;
 use anyhow::Result;
+use braid_control::protocol::volume::VolumeRequest;
 use std::process::ExitCode;
 
 pub fn run(options: Proxy) -> Result<ExitCode> {

@@ -4,8 +4,8 @@ use super::asking::{brick_name, connect, order, volume_name};
 use super::follow;
 use crate::cli::volume::Remove;
 use crate::commands::done::say_done;
-use crate::protocol::volume::{VolumeJob, VolumeRequest};
 use anyhow::Result;
+use braid_control::protocol::volume::{VolumeJob, VolumeRequest};
 use std::process::ExitCode;
 
 pub fn run(options: Remove) -> Result<ExitCode> {

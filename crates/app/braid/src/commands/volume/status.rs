@@ -3,10 +3,10 @@
 use super::asking::{ask, connect, unexpected, volume_name};
 use crate::cli::volume::Status;
 use crate::output::{self, size, table, time};
-use crate::protocol::volume::{
+use anyhow::Result;
+use braid_control::protocol::volume::{
     BrickDetail, VolumeAnswer, VolumeDetail, VolumeJobDetail, VolumeRequest,
 };
-use anyhow::Result;
 use std::process::ExitCode;
 
 pub fn run(options: Status) -> Result<ExitCode> {
@@ -143,7 +143,7 @@ fn percent(used: u64, size: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Job;
+    use braid_control::protocol::Job;
 
     #[test]
     fn what_is_to_be_done_next_is_said() {

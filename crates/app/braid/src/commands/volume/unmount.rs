@@ -4,8 +4,8 @@ use super::asking::{ask, connect, order, volume_name};
 use crate::cli::volume::Unmount;
 use crate::client::Client;
 use crate::commands::done::say_done;
-use crate::protocol::volume::{VolumeAnswer, VolumeRequest};
 use anyhow::Result;
+use braid_control::protocol::volume::{VolumeAnswer, VolumeRequest};
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -5,8 +5,8 @@ use super::follow;
 use crate::cli::volume::Weight;
 use crate::commands::done::say_done;
 use crate::output;
-use crate::protocol::volume::{VolumeJob, VolumeRequest};
 use anyhow::Result;
+use braid_control::protocol::volume::{VolumeJob, VolumeRequest};
 use std::process::ExitCode;
 
 pub fn run(options: Weight) -> Result<ExitCode> {

@@ -2,11 +2,11 @@
 //!
 //! Does not know what is served.
 
-use crate::http::reply::{PLAIN, Reply};
-use crate::http::request::Request;
-use crate::http::server::{Place, Server, Wanted};
-use crate::http::{Limits, converse, plainly};
 use anyhow::Result;
+use braid_control::http::reply::{PLAIN, Reply};
+use braid_control::http::request::Request;
+use braid_control::http::server::{Place, Server, Wanted};
+use braid_control::http::{Limits, converse, plainly};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl MetricsServer {
             tls: None,
             connections_max: CONNECTIONS_MAX,
         };
-        let talk = move |stream: &mut dyn crate::http::stream::Stream| {
+        let talk = move |stream: &mut dyn braid_control::http::stream::Stream| {
             converse(
                 stream,
                 LIMITS,

@@ -11,8 +11,8 @@ mod volumes;
 pub use http::MetricsServer;
 
 use super::running::Running;
-use crate::http::server::Place;
 use anyhow::Result;
+use braid_control::http::server::Place;
 use std::sync::Arc;
 
 /// Serves the figures of `running` at `place` until what this gives is dropped.

@@ -3,9 +3,9 @@
 use super::clients::Clients;
 use super::encoding::{family, value};
 use super::volumes::Volumes;
-use crate::protocol::volume::VolumeDetail;
-use crate::protocol::{Flow, Io, MemberIo, Stat};
 use anyhow::{Context, Result};
+use braid_control::protocol::volume::VolumeDetail;
+use braid_control::protocol::{Flow, Io, MemberIo, Stat};
 use braid_export::Client;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -289,7 +289,7 @@ fn times(buckets: &[(u64, u64)]) -> Vec<(f64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::samples;
+    use braid_control::protocol::samples;
 
     #[test]
     fn every_layer_has_its_metrics() {

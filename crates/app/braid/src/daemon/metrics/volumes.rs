@@ -1,7 +1,7 @@
 //! The figures of all volumes as metrics: names and meanings in docs/seeing.md.
 
 use super::encoding::{family, value};
-use crate::protocol::volume::{BrickDetail, VolumeDetail};
+use braid_control::protocol::volume::{BrickDetail, VolumeDetail};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;

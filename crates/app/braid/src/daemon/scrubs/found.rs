@@ -1,9 +1,9 @@
 //! What the engine says of a check or repair, in the words in which it is kept and sent.
 
-use crate::protocol::{Found, FoundPlace, InDoubt, ScrubReport, ScrubState, Scrubbed};
 use braid_array::state::findings::{Finding, PLACES_MAX, Verdict};
 use braid_array::state::in_doubt::InDoubt as Told;
 use braid_array::status::Scrubbed as Part;
+use braid_control::protocol::{Found, FoundPlace, InDoubt, ScrubReport, ScrubState, Scrubbed};
 use std::collections::BTreeMap;
 
 /// Names of members by their numbers.

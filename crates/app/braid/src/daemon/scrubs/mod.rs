@@ -18,13 +18,13 @@ mod record;
 
 use super::orders::order;
 use crate::output::{self, time};
-use crate::protocol::{InDoubt, ScrubReport, ScrubState};
 use crate::settings::hours::Hours;
 use crate::settings::kept::Kept;
 use anyhow::{Result, bail};
 use braid_array::array::Array;
 use braid_array::options::Scrub;
 use braid_array::status::{JobOutcome, Scrubbed};
+use braid_control::protocol::{InDoubt, ScrubReport, ScrubState};
 use braid_device::Target;
 use found::{Names, in_doubt, joined, not_begun};
 use record::Record;

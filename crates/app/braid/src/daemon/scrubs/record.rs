@@ -3,9 +3,9 @@
 //!
 //! Invariants: the file is replaced as a whole or not at all, also in a crash; whatever stands in it, the array is served.
 
-use crate::protocol::{InDoubt, ScrubReport};
 use crate::settings::kept::Kept;
 use anyhow::Result;
+use braid_control::protocol::{InDoubt, ScrubReport};
 use braid_format::uuid_text;
 use serde::{Deserialize, Serialize};
 
