@@ -15,6 +15,9 @@ pub struct Web {
     /// not there].
     #[arg(long, value_name = "FILE", requires = "http")]
     pub http_token: Option<PathBuf>,
+    /// The file with a second token, made when it is not there: whoever has that one may look, and change nothing.
+    #[arg(long, value_name = "FILE", requires = "http")]
+    pub http_look_token: Option<PathBuf>,
     /// TLS at that address, by server-cert.pem and server-key.pem in --tls-certificates.
     #[arg(long, requires_all = ["http", "tls_certificates"])]
     pub http_tls: bool,

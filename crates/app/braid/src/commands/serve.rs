@@ -343,8 +343,10 @@ fn web_view(options: &Serve, running: &Arc<Running>) -> Result<Option<Web>> {
             )?)?
         }
     };
+    let look = options.web.http_look_token.as_deref();
+    let look = look.map(|file| Token::second(file, &token)).transpose()?;
     let names = options.web.http_name.clone();
-    Web::start(address, tls.as_ref(), token, names, running.handler()).map(Some)
+    Web::start(address, tls.as_ref(), (token, look), names, running.handler()).map(Some)
 }
 
 /// The options that a configuration stands for, where there is one.

@@ -4,6 +4,7 @@
 //! rebinding): then the Host header has that name. Or it may ask this host by the host's name: then Origin is another one.
 
 use super::token::Token;
+use braid_control::api::role::Role;
 use braid_control::http::request::Request;
 use braid_control::protocol::{Code, Refusal};
 use std::net::IpAddr;
@@ -12,6 +13,8 @@ use std::net::IpAddr;
 pub(super) struct Guard {
     /// The token.
     pub token: Token,
+    /// The token of those who may only look.
+    pub look: Option<Token>,
     /// Names of this host.
     pub names: Vec<String>,
 }
@@ -39,15 +42,16 @@ impl Guard {
         }
     }
 
-    /// Refuses who does not have the token.
-    pub fn token(&self, asked: &Request) -> Result<(), Refusal> {
+    /// The role of who has a token; refuses who has none.
+    pub fn token(&self, asked: &Request) -> Result<Role, Refusal> {
         let given = asked.header("authorization").and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
         });
         let file = self.token.file().display();
         match given {
-            Some(given) if self.token.is(given) => Ok(()),
+            Some(given) if self.token.is(given) => Ok(Role::Owner),
+            Some(given) if self.look.as_ref().is_some_and(|look| look.is(given)) => Ok(Role::Guest),
             Some(_) => Err(Refusal::new(
                 Code::Unauthorized,
                 format!("that is not the token; it is in {file}"),

@@ -13,7 +13,6 @@ pub mod token;
 
 use anyhow::{Result, bail};
 use braid_control::api::PREFIX;
-use braid_control::api::role::Role;
 use braid_control::api::serving::{self, Handler};
 use braid_control::http::reply::{PLAIN, Reply};
 use braid_control::http::request::Request;
@@ -57,14 +56,14 @@ pub struct Web {
 }
 
 impl Web {
-    /// Listens at `address`; `names` are those of this host, beside its IP addresses.
+    /// Listens at `address`; `look`, where there is one, is the token of those who may only look; `names` are those of this host, beside its IP addresses.
     ///
     /// # Errors
     /// When the address is taken or may not be used, or is reached from other hosts and has no TLS.
     pub fn start(
         address: SocketAddr,
         tls: Option<&Tls>,
-        token: Token,
+        (token, look): (Token, Option<Token>),
         names: Vec<String>,
         handler: Arc<Handler>,
     ) -> Result<Web> {
@@ -82,7 +81,7 @@ impl Web {
             connections_max: CONNECTIONS_MAX,
         };
         let token_file = token.file().to_owned();
-        let guard = Guard { token, names };
+        let guard = Guard { token, look, names };
         let talk = move |stream: &mut dyn Stream| {
             let mut answer =
                 |asked: &Request, reply: &mut Reply<'_>| answer(asked, reply, &guard, &*handler);
@@ -111,7 +110,7 @@ fn answer(asked: &Request, reply: &mut Reply<'_>, guard: &Guard, handler: &Handl
     let is_api = asked.path.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('/'));
     if is_api {
         return match guard.token(asked) {
-            Ok(()) => serving::answer(asked, Role::Owner, handler, reply),
+            Ok(role) => serving::answer(asked, role, handler, reply),
             Err(refusal) => serving::refuse(refusal, reply),
         };
     }

@@ -1,4 +1,4 @@
-//! The token: whoever has it may do everything.
+//! The token: whoever has it may do everything. A second one, where there is one, lets look.
 
 use anyhow::{Context, Result, anyhow, bail};
 use ring::hmac::{self, HMAC_SHA256, Key};
@@ -31,12 +31,38 @@ impl Token {
     /// # Errors
     /// A file that cannot be read or written, or whose token is none.
     pub fn kept(folder: &Path) -> Result<Token> {
-        let path = folder.join(FILE_NAME);
+        Token::drawn(&folder.join(FILE_NAME))
+    }
+
+    /// A second token, in `file`, which is drawn where there is none; nobody is to take it for `first`.
+    ///
+    /// # Errors
+    /// As [`Token::kept`], or it is the first one.
+    pub fn second(file: &Path, first: &Token) -> Result<Token> {
+        let token = Token::drawn(file)?;
+        let text = fs::read_to_string(file);
+        let text =
+            text.with_context(|| format!("reading the token to look from {}", file.display()))?;
+        if first.is(text.trim()) {
+            bail!(
+                "{} and {} hold the same token, so whoever may look could do everything: remove the file of --http-look-token \
+                 to have another drawn",
+                file.display(),
+                first.file.display()
+            );
+        }
+        Ok(token)
+    }
+
+    /// The one in the file `path`, which is drawn where there is none.
+    fn drawn(path: &Path) -> Result<Token> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
         let doing = || format!("writing a token for --http to {}", path.display());
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.with_context(doing)?;
         let options = OpenOptions::new().write(true).create_new(true).mode(0o600).clone();
-        match options.open(&path) {
+        match options.open(path) {
             Ok(mut file) => {
                 let mut bytes = [0; DRAWN];
                 SystemRandom::new()
@@ -47,14 +73,14 @@ impl Token {
                 let written = file.write_all(format!("{hex}\n").as_bytes());
                 if let Err(error) = written.and_then(|()| file.sync_all()) {
                     // Half a token would stay for ever.
-                    let _ = fs::remove_file(&path);
+                    let _ = fs::remove_file(path);
                     return Err(error).with_context(doing);
                 }
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error).with_context(doing),
         }
-        Token::read(&path)
+        Token::read(path)
     }
 
     /// The one in `file`.
@@ -124,6 +150,19 @@ mod tests {
         }
         let other = tempfile::tempdir().unwrap();
         assert!(!Token::kept(other.path()).unwrap().is(token));
+    }
+
+    #[test]
+    fn a_second_token_is_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Token::kept(folder.path()).unwrap();
+        let path = folder.path().join("look");
+        let second = Token::second(&path, &first).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(second.is(text.trim()) && !first.is(text.trim()));
+        fs::copy(folder.path().join(FILE_NAME), &path).unwrap();
+        let error = Token::second(&path, &first).err().unwrap().to_string();
+        assert!(error.contains("the same token"), "{error}");
     }
 
     #[test]

@@ -84,6 +84,27 @@ fn who_has_no_token_gets_the_page_and_nothing_else() {
 }
 
 #[test]
+fn who_has_the_second_token_may_look_and_change_nothing() {
+    let place = Place::new();
+    let server = place.serve(
+        "--create data -l 1 -n 2 --assume-clean ram:16M ram:16M --http=127.0.0.1:0 --http-look-token look",
+    );
+    let (address, token) = web(&place, &server);
+    let look = fs::read_to_string(place.path("look")).unwrap();
+    assert_ne!(look.trim(), token);
+    let bearer = |token: &str| format!("Authorization: Bearer {}", token.trim());
+    let (looks, owns) = (bearer(&look), bearer(&token));
+    let (api, stop) = (format!("{address}/v1/arrays/data"), format!("{address}/v1/server/stop"));
+    let (status, _, body) = curl(&place, &[&api, "-H", &looks]);
+    assert_eq!(status, 200, "{body}");
+    let (status, _, body) = curl(&place, &[&stop, "-H", &looks, "--data", "{}"]);
+    assert!(status == 403 && body.contains("forbidden"), "{status} {body}");
+    let (status, _, body) = curl(&place, &[&stop, "-H", &owns, "--data", "{}"]);
+    assert_eq!(status, 200, "{body}");
+    server.ended().ok();
+}
+
+#[test]
 fn other_hosts_need_tls() {
     let place = Place::new();
     certificates(&place);

@@ -10,6 +10,8 @@ pub enum Role {
     Owner,
     /// May look: a user whom the rights of the socket's file let in.
     Looker(Uid),
+    /// May look: somebody with the token for that.
+    Guest,
 }
 
 impl Role {
@@ -32,6 +34,10 @@ impl Role {
                     geteuid().as_raw()
                 ),
             )),
+            Role::Guest if method != "GET" => Err(Refusal::new(
+                Code::Forbidden,
+                "who has this token may look at this server and change nothing; the other one is needed (--http-token)",
+            )),
             _ => Ok(()),
         }
     }
@@ -46,9 +52,11 @@ mod tests {
         assert_eq!(Role::of(Uid::ROOT), Role::Owner);
         assert_eq!(Role::of(geteuid()), Role::Owner);
         let other = Role::of(Uid::from_raw(geteuid().as_raw() + 1));
-        assert!(other.may("GET").is_ok());
+        assert!(other.may("GET").is_ok() && Role::Guest.may("GET").is_ok());
         for method in ["POST", "PUT", "HEAD", "get"] {
-            assert_eq!(other.may(method).unwrap_err().code, Code::Forbidden, "{method}");
+            for looker in [other, Role::Guest] {
+                assert_eq!(looker.may(method).unwrap_err().code, Code::Forbidden, "{method}");
+            }
             assert!(Role::Owner.may(method).is_ok());
         }
     }
