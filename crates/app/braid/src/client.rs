@@ -82,7 +82,7 @@ impl Client {
         self.stream.set_read_timeout(Some(PATIENCE)).context("setting a time limit")?;
         let mut answered = false;
         loop {
-            let part = match self.incoming.next() {
+            let part = match self.incoming.part() {
                 Ok(Some(part)) => part,
                 Ok(None) => {
                     let read = self.read()?;
@@ -185,7 +185,7 @@ impl Client {
             Ok(_) => return Ok(()),
             Err(refused) => refused,
         };
-        if !matches!(client.incoming.next(), Err(NotHttp::Lines)) {
+        if !matches!(client.incoming.part(), Err(NotHttp::Lines)) {
             return Err(refused);
         }
         let mut stream = UnixStream::connect(path).context("connecting again")?;

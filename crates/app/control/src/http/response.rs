@@ -60,7 +60,7 @@ impl Incoming {
     ///
     /// # Errors
     /// Bytes that are no answer.
-    pub fn next(&mut self) -> Result<Option<Part>, NotHttp> {
+    pub fn part(&mut self) -> Result<Option<Part>, NotHttp> {
         loop {
             if let Some(end) = self.line.iter().position(|byte| *byte == b'\n') {
                 let mut line: Vec<u8> = self.line.drain(..=end).collect();
@@ -164,7 +164,7 @@ mod tests {
         let mut all = Vec::new();
         for byte in bytes {
             incoming.feed(&[*byte]);
-            while let Some(part) = incoming.next()? {
+            while let Some(part) = incoming.part()? {
                 all.push(part);
             }
         }

@@ -135,7 +135,7 @@ fn parts(bytes: &[u8], piece: usize) -> Result<Vec<Part>, NotHttp> {
     let mut all = Vec::new();
     for piece in bytes.chunks(piece) {
         incoming.feed(piece);
-        while let Some(part) = incoming.next()? {
+        while let Some(part) = incoming.part()? {
             all.push(part);
         }
     }
