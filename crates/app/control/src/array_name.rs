@@ -3,6 +3,7 @@
 //! Owns the rule that mdadm has too: characters that are safe in a file name, not more than the
 //! superblock has room for.
 
+use crate::safe_name;
 use std::fmt;
 use std::str::FromStr;
 
@@ -37,21 +38,7 @@ impl FromStr for ArrayName {
         if text.is_empty() || text == "missing" {
             return Err("an array needs a name".to_string());
         }
-        if text.len() > ROOM {
-            return Err(format!(
-                "it takes {} bytes and a superblock has room for {ROOM}; choose a shorter one",
-                text.len()
-            ));
-        }
-        let safe = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if let Some(bad) = text.chars().find(|c| !safe(*c)) {
-            return Err(format!(
-                "{bad:?} cannot be in the name of an array; use letters, digits and . _ -"
-            ));
-        }
-        if text.starts_with(['-', '.']) {
-            return Err("it must begin with a letter, a digit or _".to_string());
-        }
+        safe_name::check(text, "an array", ROOM)?;
         Ok(ArrayName(text.to_string()))
     }
 }

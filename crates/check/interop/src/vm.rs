@@ -11,7 +11,6 @@
 use crate::outcome::{self, GuestError, Output};
 pub use crate::uml::SHARED;
 use crate::uml::make_executable;
-use std::cell::Cell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -92,13 +91,9 @@ impl Vm {
                 .stderr(console);
             let guest = command.spawn().map_err(|error| found(QEMU, error))?;
             // Seldom does a kernel that panics so early end the guest as it is told to.
-            let died = Cell::new(false);
-            let goes_on = || {
-                died.set(died_booting(root));
-                wanted() && !died.get()
-            };
+            let goes_on = || wanted() && !died_booting(root);
             let outcome = outcome::of(guest, root, (self.limit, goes_on));
-            if outcome.is_ok() || !(died.get() || died_booting(root)) || boots == BOOTS {
+            if outcome.is_ok() || !died_booting(root) || boots == BOOTS {
                 return outcome;
             }
             eprintln!("a guest's kernel died while it booted; boot {boots} of {BOOTS}");

@@ -71,7 +71,7 @@ const PPL: u64 = 76;
 const JOURNAL: u64 = 929_118;
 /// The stream that heartbeats are drawn from: as for logs.
 const HEARTBEAT: u64 = 1007;
-/// Whether another process of the host could have the members, too.
+/// The stream by which another process of the host could have the members, too, or not.
 const LOCKS: u64 = 1008;
 /// What flags are drawn from, and whether members have heads.
 const FLAGS: u64 = 9;

@@ -2,6 +2,7 @@
 //!
 //! Owns the rule: what a superblock can hold, in characters that are safe in a file name and a table of mounts.
 
+use braid_control::safe_name;
 use braid_format::brick::MAX_NAME;
 use std::fmt;
 use std::str::FromStr;
@@ -30,21 +31,7 @@ impl FromStr for VolumeName {
         if text.is_empty() {
             return Err("a volume needs a name".to_string());
         }
-        if text.len() > MAX_NAME {
-            return Err(format!(
-                "it takes {} bytes and a superblock has room for {MAX_NAME}; choose a shorter one",
-                text.len()
-            ));
-        }
-        let safe = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if let Some(bad) = text.chars().find(|c| !safe(*c)) {
-            return Err(format!(
-                "{bad:?} cannot be in the name of a volume; use letters, digits and . _ -"
-            ));
-        }
-        if text.starts_with(['-', '.']) {
-            return Err("it must begin with a letter, a digit or _".to_string());
-        }
+        safe_name::check(text, "a volume", MAX_NAME)?;
         Ok(VolumeName(text.to_string()))
     }
 }

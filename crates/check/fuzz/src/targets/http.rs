@@ -11,7 +11,7 @@ use braid_control::http::{Ended, Limits, converse, plainly};
 use std::io::{Read, Result as IoResult, Write};
 use std::time::Duration;
 
-/// What a client sends to the server.
+/// Bytes that a client sends to the server.
 pub const REQUESTS: Target = Target {
     name: "http-requests",
     what: "HTTP server: requests of a client",
@@ -22,7 +22,7 @@ pub const REQUESTS: Target = Target {
     ..PLAIN
 };
 
-/// What a server answers.
+/// Bytes that a server answers.
 pub const ANSWERS: Target = Target {
     name: "http-answers",
     what: "HTTP client: answers of a server",

@@ -326,7 +326,7 @@ async fn changed(ctx: &Context, title: &str, posts: &[Post]) -> Option<AssembleE
     None
 }
 
-/// Whoever beats so, for messages.
+/// The owner of a beat, for messages.
 fn user(beat: &Heartbeat, own: &Host) -> String {
     match is_of_this_host(beat, own) {
         true => "another server on this host".to_string(),

@@ -90,9 +90,14 @@ fn stop(world: &World, nr: usize, array: &Array) -> crate::status::Left {
     end(world, &begin(world, nr, async move { control.stop().await }))
 }
 
-fn beats(world: &World, nr: usize, array: &Array) -> Option<crate::status::HeartbeatStatus> {
+/// As host `nr` has it.
+fn status(world: &World, nr: usize, array: &Array) -> crate::status::ArrayStatus {
     let control = Control::find(&world.shards[nr], array.id()).unwrap();
-    end(world, &begin(world, nr, async move { control.status().await })).heartbeat
+    end(world, &begin(world, nr, async move { control.status().await }))
+}
+
+fn beats(world: &World, nr: usize, array: &Array) -> Option<crate::status::HeartbeatStatus> {
+    status(world, nr, array).heartbeat
 }
 
 fn mirror(world: &World, version: Version) -> Vec<Arc<TestMember>> {
@@ -282,12 +287,6 @@ fn requests_wait_while_no_member_takes_beats() {
     assert_eq!(world.end(waits).unwrap_err().kind, IoErrorKind::Refused);
 }
 
-/// The status on host 0 of `array`.
-fn status(world: &World, array: &Array) -> crate::status::ArrayStatus {
-    let control = Control::find(&world.shards[0], array.id()).unwrap();
-    end(world, &begin(world, 0, async move { control.status().await }))
-}
-
 #[test]
 fn a_member_that_is_gone_is_failed_though_nobody_asks_it_for_anything() {
     let world = World::new(1);
@@ -296,7 +295,7 @@ fn a_member_that_is_gone_is_failed_though_nobody_asks_it_for_anything() {
     world.sleep(3 * SECOND);
     members[1].dead.store(true, Ordering::Relaxed);
     world.sleep(4 * SECOND);
-    let is = status(&world, &array);
+    let is = status(&world, 0, &array);
     let gone = is.members.iter().find(|member| member.name == "m1").unwrap();
     assert!(matches!(gone.state, MemberState::Faulty), "{:?}", gone.state);
     // What is left is never given up: it may come back.
@@ -317,7 +316,7 @@ fn members_that_are_gone_all_at_once_stay_members() {
     world.sleep(10 * SECOND);
     members.iter().for_each(|member| member.dead.store(false, Ordering::Relaxed));
     world.sleep(4 * SECOND);
-    let is = status(&world, &array);
+    let is = status(&world, 0, &array);
     assert!(is.members.iter().all(|member| member.state == MemberState::InSync), "{is:?}");
     world.write(&array, 0, 0, &pattern(1, 8192)).unwrap();
 }
