@@ -4,9 +4,11 @@
 //! is different from door to door stands behind an [`Adapter`], and its clients behind [`Client`]. A door runs all of them
 //! with one line, `braid_doors::conformance!(ADAPTER);`, in `tests/`.
 //!
-//! [`nbd`], [`nvme`] and [`vhost`] are adapters of those doors, each with a plain client; all else knows no protocol.
+//! [`nbd`], [`nvme`] and [`vhost`] are adapters of those doors, each with a plain client, of which those with sockets use a [`wire`];
+//! all else knows no protocol. [`block`] is a client of a disk of this machine, behind which may be a door, too.
 #![forbid(unsafe_code)]
 
+pub mod block;
 pub mod cases;
 mod client;
 mod disk;
@@ -14,6 +16,7 @@ pub mod nbd;
 pub mod nvme;
 mod rig;
 pub mod vhost;
+pub mod wire;
 
 pub use client::{Answer, Client, Command, Failure, Properties};
 pub use disk::{Disk, Shape};

@@ -1,5 +1,6 @@
 //! The NBD door, and a plain client of it.
 
+use crate::wire::{Silence, Wire};
 use crate::{Adapter, Answer, Client, Command, Failure, Properties};
 use braid_device::Target;
 use braid_export::{Export, Listening};
@@ -12,7 +13,7 @@ use braid_nbd::protocol::{
 use braid_nbd::serve::{Limits, Server};
 use braid_shard::mailbox::Remote;
 use std::collections::HashMap;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -61,7 +62,7 @@ impl Adapter for Nbd {
             let step = handshake.step(&mut &byte[..], &mut out).ok()?;
             socket.write_all(&out).ok()?;
             if let ClientHandshakeStep::Transmission(offer) = step {
-                let (socket, offer, asked) = (socket, *offer, HashMap::new());
+                let (socket, offer, asked) = (Wire::new(socket), *offer, HashMap::new());
                 return Some(Box::new(Plain { socket, offer, asked }));
             }
         }
@@ -88,7 +89,7 @@ impl Adapter for Nbd {
 }
 
 struct Plain {
-    socket: UnixStream,
+    socket: Wire,
     offer: ServerOffer,
     /// By tag the bytes that the answer carries.
     asked: HashMap<u64, u64>,
@@ -124,36 +125,22 @@ impl Client for Plain {
         assert!(u32::try_from(length).is_ok(), "compact requests count in 32 bits");
         let request = Request { cookie, command, flags, offset, length };
         // A server that has left is noticed by what it answers.
-        let _ = self.socket.write_all(&[&request.encode()[..], &data].concat());
+        let _ = self.socket.send(&request.encode(), &data);
     }
 
     fn answer(&mut self, within: Duration) -> Answer {
-        self.socket.set_read_timeout(Some(within)).expect("a time limit");
         let mut head = [0; 16];
-        match self.socket.read(&mut head) {
-            Ok(0) => return Answer::Disconnected,
-            Ok(read) => {
-                let patience = Some(Duration::from_secs(30));
-                self.socket.set_read_timeout(patience).expect("a time limit");
-                if self.socket.read_exact(&mut head[read..]).is_err() {
-                    return Answer::Disconnected;
-                }
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                return Answer::Nothing;
-            }
-            Err(_) => return Answer::Disconnected,
+        match self.socket.begin(&mut head, within) {
+            Ok(()) => {}
+            Err(Silence::Nothing) => return Answer::Nothing,
+            Err(Silence::Disconnected) => return Answer::Disconnected,
         }
         let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
         assert_eq!(word(0), SIMPLE_REPLY_MAGIC);
         let (error, cookie) = (word(4), u64::from(word(8)) << 32 | u64::from(word(12)));
         let carried = self.asked.remove(&cookie).expect("an answer to what was asked");
         let result = match error {
-            0 => {
-                let mut data = vec![0; carried as usize];
-                self.socket.read_exact(&mut data).expect("the data of a read");
-                Ok(data)
-            }
+            0 => Ok(self.socket.data(carried as usize).expect("the data of a read")),
             EIO => Err(Failure::Io),
             _ => Err(Failure::Refused),
         };

@@ -1,10 +1,11 @@
 //! A host: connections that speak NVMe/TCP, one PDU after the other.
 
+pub use crate::wire::Silence;
+use crate::wire::Wire;
 use braid_nvme::protocol::{
     COMPLETION_BYTES, Command, Completion, ConnectData, Crc32c, Initialize, Sgl, Status, admin,
 };
 use std::collections::HashMap;
-use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -53,19 +54,10 @@ pub struct Pdu {
     pub data: Vec<u8>,
 }
 
-/// Why there is no PDU.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Silence {
-    /// Nothing came in time.
-    Nothing,
-    /// The server has ended the connection.
-    Disconnected,
-}
-
 /// A connection.
 pub struct Link {
     /// Its socket.
-    pub socket: UnixStream,
+    pub socket: Wire,
     /// As it was initialised.
     pub wishes: Wishes,
     /// Data that the server may ask for, by command.
@@ -97,9 +89,9 @@ impl Link {
             ready_max: 1,
         };
         let (data, come) = (HashMap::new(), HashMap::new());
-        let piece = 1 << 20;
+        let (piece, socket) = (1 << 20, Wire::new(socket));
         let mut link = Link { socket, wishes, data, come, without_capsule: 0, piece, next: 0 };
-        link.socket.write_all(&wanted.encode()).ok()?;
+        link.socket.send(&wanted.encode(), &[]).ok()?;
         let answer = link.bare(PATIENCE).ok()?;
         assert_eq!((answer.kind, answer.header.len()), (1, 128));
         assert_eq!(answer.header[11] & 1 != 0, wishes.header_digest);
@@ -118,33 +110,28 @@ impl Link {
     pub fn send(&mut self, command: &Command, data: &[u8]) {
         let Wishes { header_digest, data_digest, .. } = self.wishes;
         // A server that has left is noticed by what it answers.
-        let _ = self.socket.write_all(&command.capsule(data, header_digest, data_digest));
+        let head = command.capsule_before(data.len(), header_digest, data_digest);
+        let _ = self.socket.send(&head, data);
+        if data_digest && !data.is_empty() {
+            let _ = self.socket.send(&Crc32c::of(data).to_le_bytes(), &[]);
+        }
     }
 
     fn bare(&mut self, within: Duration) -> Result<Pdu, Silence> {
         let mut common = [0; 8];
-        self.socket.set_read_timeout(Some(within)).expect("a time limit");
-        match self.socket.read(&mut common) {
-            Ok(0) => return Err(Silence::Disconnected),
-            Ok(read) => {
-                self.socket.set_read_timeout(Some(PATIENCE)).expect("a time limit");
-                let rest = self.socket.read_exact(&mut common[read..]);
-                rest.map_err(|_| Silence::Disconnected)?;
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                return Err(Silence::Nothing);
-            }
-            Err(_) => return Err(Silence::Disconnected),
-        }
-        let mut rest = vec![0; word(&common, 4) as usize - 8];
-        self.socket.read_exact(&mut rest).map_err(|_| Silence::Disconnected)?;
-        let all = [&common[..], &rest].concat();
+        self.socket.begin(&mut common, within)?;
         let (header_bytes, offset) = (usize::from(common[2]), usize::from(common[3]));
-        let header = all[..header_bytes].to_vec();
+        let length = word(&common, 4) as usize;
+        // Up to the data, if there is any.
+        let own_bytes = if offset > 0 { offset } else { length };
+        let mut header = common.to_vec();
+        header.resize(own_bytes, 0);
+        self.socket.fill(&mut header[common.len()..])?;
+        let behind = header.split_off(header_bytes);
         if common[1] & 1 != 0 {
-            assert_eq!(word(&all, header_bytes), Crc32c::of(&header), "a header's digest");
+            assert_eq!(word(&behind, 0), Crc32c::of(&header), "a header's digest");
         }
-        let mut data = if offset > 0 { all[offset..].to_vec() } else { Vec::new() };
+        let mut data = self.socket.data(length - own_bytes)?;
         if common[1] & 2 != 0 {
             let digest = data.split_off(data.len() - 4);
             assert_eq!(word(&digest, 0), Crc32c::of(&data), "the data's digest");
@@ -174,7 +161,7 @@ impl Link {
                     }
                 }
                 CONTROLLER_DATA => {
-                    self.come.insert(command, pdu.data.clone());
+                    self.come.insert(command, pdu.data);
                     if pdu.flags & 8 != 0 {
                         self.without_capsule += 1;
                         let completion =
@@ -204,11 +191,11 @@ impl Link {
         if header_digest {
             out.extend(Crc32c::of(&out).to_le_bytes());
         }
-        out.extend(data);
+        // As in `send`.
+        let _ = self.socket.send(&out, data);
         if data_digest {
-            out.extend(Crc32c::of(data).to_le_bytes());
+            let _ = self.socket.send(&Crc32c::of(data).to_le_bytes(), &[]);
         }
-        let _ = self.socket.write_all(&out);
     }
 
     /// The next completion.

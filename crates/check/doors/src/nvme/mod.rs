@@ -8,7 +8,7 @@ pub mod host;
 use crate::{Adapter, Answer, Client, Command, Failure, Properties};
 use braid_device::Target;
 use braid_export::{Export, Listening};
-use braid_nvme::protocol::{Command as Raw, Sgl, Status, io};
+use braid_nvme::protocol::{COMMAND_BYTES, Command as Raw, Sgl, Status, io};
 use braid_nvme::{Address, Limits, Server};
 use braid_shard::mailbox::Remote;
 use host::{Host, Silence, Wishes};
@@ -19,9 +19,6 @@ use std::time::Duration;
 
 /// Clients that the suite wants to be served at a time.
 const CLIENTS_MAX: usize = 300;
-/// Bytes of data that go with a command.
-const IN_CAPSULE: usize = 8192;
-
 /// See the module's documentation.
 pub struct Nvme;
 
@@ -99,6 +96,8 @@ impl Adapter for Nvme {
 pub struct Plain {
     host: Host,
     block: u64,
+    /// Bytes of data that may go with a command.
+    in_capsule: usize,
     /// By command its tag.
     asked: HashMap<u16, u32>,
     /// Requests that cannot be said in blocks are refused here.
@@ -111,8 +110,11 @@ impl Plain {
         let mut host = Host::connect(socket, subsystem, Wishes::default())?;
         let (status, page) = host.admin.identify(0, 1)?;
         let block = 1 << page[130];
+        let (_, controller) = host.admin.identify(1, 0)?;
+        let capsule = u32::from_le_bytes(controller[1792..1796].try_into().unwrap());
+        let in_capsule = capsule as usize * 16 - COMMAND_BYTES;
         let (asked, refused) = (HashMap::new(), Vec::new());
-        (status == Status::SUCCESS).then_some(Plain { host, block, asked, refused })
+        (status == Status::SUCCESS).then_some(Plain { host, block, in_capsule, asked, refused })
     }
 
     fn with_blocks(&self, opcode: u8, id: u16, offset: u64, length: u64) -> Raw {
@@ -176,7 +178,7 @@ impl Client for Plain {
         };
         match data.len() {
             0 => self.host.io.send(&raw, &[]),
-            length if length <= IN_CAPSULE => {
+            length if length <= self.in_capsule => {
                 let raw = raw.with_data(Sgl::InCapsule(0, length as u32));
                 self.host.io.send(&raw, &data);
             }

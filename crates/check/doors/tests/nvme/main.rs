@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod authentication;
+mod capsules;
 mod refusals;
 mod transport;
 

@@ -62,7 +62,7 @@ fn damaged_data_is_not_written_and_the_host_may_try_again() {
     let write = with_blocks(&mut host, io::WRITE, 512).with_data(Sgl::InCapsule(0, 512));
     let mut capsule = write.capsule(&[5; 512], false, true);
     capsule[100] ^= 1;
-    std::io::Write::write_all(&mut host.io.socket, &capsule).unwrap();
+    host.io.socket.send(&capsule, &[]).unwrap();
     let completion = host.io.completion(PATIENCE).unwrap();
     assert_eq!(completion.status, Status::TRANSIENT_TRANSPORT);
     assert_eq!(rig.disk.changes(), 0);

@@ -152,23 +152,30 @@ impl Command {
     /// The capsule as a host sends it, with `data` in it.
     #[must_use]
     pub fn capsule(&self, data: &[u8], header_digest: bool, data_digest: bool) -> Vec<u8> {
+        let mut out = self.capsule_before(data.len(), header_digest, data_digest);
+        out.extend(data);
+        if data_digest && !data.is_empty() {
+            out.extend(Crc32c::of(data).to_le_bytes());
+        }
+        out
+    }
+
+    /// The part of a capsule that is before its data, of which there are so many bytes.
+    #[must_use]
+    pub fn capsule_before(&self, data: usize, header_digest: bool, data_digest: bool) -> Vec<u8> {
         let header = PduType::Command.header_bytes();
         let own = header + if header_digest { DIGEST_BYTES } else { 0 };
-        let data_digest = data_digest && !data.is_empty();
-        let bytes = own + data.len() + if data_digest { DIGEST_BYTES } else { 0 };
+        let data_digest = data_digest && data > 0;
+        let bytes = own + data + if data_digest { DIGEST_BYTES } else { 0 };
         let flags = if header_digest { F_HEADER_DIGEST } else { 0 }
             | if data_digest { F_DATA_DIGEST } else { 0 };
-        let offset = if data.is_empty() { 0 } else { own as u8 };
+        let offset = if data == 0 { 0 } else { own as u8 };
         let mut out = vec![PduType::Command as u8, flags, header as u8, offset];
         out.extend((bytes as u32).to_le_bytes());
         debug_assert_eq!(out.len(), COMMON_BYTES);
         out.extend(self.0);
         if header_digest {
             out.extend(Crc32c::of(&out).to_le_bytes());
-        }
-        out.extend(data);
-        if data_digest {
-            out.extend(Crc32c::of(data).to_le_bytes());
         }
         out
     }

@@ -32,8 +32,8 @@ pub use digest::Crc32c;
 pub use encoder::Encoder;
 pub use nqn::{DISCOVERY_NQN, NQN_BYTES_MAX, NqnError, check_nqn, nqn_of_uuid};
 pub use pdu::{
-    DIGEST_BYTES, FatalError, INITIALIZE_BYTES, Initialize, InitializeAnswer, MAX_IN_CAPSULE,
-    PduType,
+    DIGEST_BYTES, FatalError, INITIALIZE_BYTES, Initialize, InitializeAnswer, MAX_IN_ADMIN_CAPSULE,
+    MAX_IN_CAPSULE, PduType,
 };
 pub use secret::{Hash, Prover, Secret, SecretError, Statement};
 

@@ -8,9 +8,10 @@ pub(super) const COMMON_BYTES: usize = 8;
 pub const DIGEST_BYTES: usize = 4;
 /// Bytes of the PDUs that initialise a connection.
 pub const INITIALIZE_BYTES: usize = 128;
-/// Bytes of data that a command capsule may carry: what the specification gives admin queues, and what we offer for the
-/// others.
-pub const MAX_IN_CAPSULE: u32 = 8192;
+/// Bytes of data that a command of an I/O queue may carry: a usual large request, so that its data need not be asked for.
+pub const MAX_IN_CAPSULE: u32 = 128 << 10;
+/// Bytes of data that another command may carry, as the specification has it.
+pub const MAX_IN_ADMIN_CAPSULE: u32 = 8192;
 
 /// The PDU has a digest of its header.
 pub(super) const F_HEADER_DIGEST: u8 = 1 << 0;

@@ -81,7 +81,8 @@ fn wrong_pdus_get_the_error_that_the_specification_has_for_them() {
         pdu.extend([0; 12]);
         [initialized.clone(), pdu].concat()
     };
-    let too_much = Command::of(io::WRITE, 1, 1).capsule(&[0; 8193], false, false);
+    let too_much =
+        Command::of(io::WRITE, 1, 1).capsule(&vec![0; MAX_IN_CAPSULE as usize + 1], false, false);
     for (stream, error) in [
         (plain.clone(), FatalError::Sequence),
         ([initialized.clone(), initialized.clone()].concat(), FatalError::Sequence),

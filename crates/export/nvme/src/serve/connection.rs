@@ -17,7 +17,8 @@ use crate::protocol::authentication::SECURITY_PROTOCOL;
 use crate::protocol::identify::QUEUE_ENTRIES;
 use crate::protocol::{
     Command, ConnectData, Crc32c, DIGEST_BYTES, Decoder, Direction, Encoder, Event, Fabrics,
-    Initialize, InitializeAnswer, MAX_IN_CAPSULE, Payload, Sgl, Status, Violation,
+    FatalError, Initialize, InitializeAnswer, MAX_IN_ADMIN_CAPSULE, MAX_IN_CAPSULE, Payload, Sgl,
+    Status, Violation,
 };
 use braid_device::{BufMuts, OpenError};
 use braid_export::deadline::Deadline;
@@ -36,8 +37,8 @@ const CONNECT_NANOS_MAX: u64 = 30_000_000_000;
 /// The log says so then.
 const LATE: &str =
     "NVMe host did not connect to a subsystem, or prove its name, in 30 s: disconnecting it";
-/// Bytes of the PDU that comes before a payload, at most, where alignment is not asked for.
-const HEAD_BYTES: usize = 72 + DIGEST_BYTES;
+/// Bytes of the PDU that comes before data in a capsule, without a digest.
+const HEAD_BYTES: usize = 72;
 /// Connect: the host must authenticate itself now.
 const AUTHENTICATION_WANTED: u32 = 1 << 17;
 /// Bytes of the largest message of an authentication, in either direction.
@@ -167,6 +168,9 @@ async fn initialize(
                 out.heads().extend(answer.encode());
                 out.send(stream).await?;
                 decoder.set_digests(wishes.header_digest, wishes.data_digest);
+                if wishes.header_digest {
+                    receiver.set_head_bytes(HEAD_BYTES + DIGEST_BYTES);
+                }
                 return Ok(Some(wishes));
             }
             Ok(Event::Terminated(status)) => return Err(ConnectionError::Terminated(status)),
@@ -248,12 +252,18 @@ impl Reader<'_> {
         command: Command,
         payload: Payload,
     ) -> Result<bool, ConnectionError> {
+        let most = self.in_capsule_max();
+        if payload.length > most {
+            let why = "more data in a capsule than may be here";
+            return Err(Decoder::wrong_data(FatalError::InvalidHeader, 4, why).into());
+        }
         let token = self.queue.admit(command)?;
         if payload.length > 0 {
             if !self.queue.room_in_capsule(token, payload.length).await {
                 return Ok(false);
             }
             let buf = self.shard.pool().get(payload.length as usize);
+            self.queue.comes(payload.length);
             let buf = self.receive(buf).await?;
             let damaged = self.is_damaged(&buf, payload).await?;
             self.queue.came(token, buf, damaged);
@@ -262,7 +272,7 @@ impl Reader<'_> {
             Sgl::InCapsule(_, length) => length,
             _ => 0,
         };
-        let fits = told == payload.length && told <= MAX_IN_CAPSULE;
+        let fits = told == payload.length;
         match &self.role {
             _ if !fits => self.refuse(token, Status::INVALID_SGL_LENGTH),
             Role::Fresh(_) => self.connect(token, &command)?,
@@ -288,6 +298,15 @@ impl Reader<'_> {
             },
         }
         Ok(true)
+    }
+
+    /// Bytes of data that a command may carry: little until the connection is an I/O queue of a host that may have one.
+    fn in_capsule_max(&self) -> u32 {
+        let proved = self.proof.as_ref().is_none_or(|(proof, _)| proof.has_passed());
+        match self.role {
+            Role::Io(..) if proved => MAX_IN_CAPSULE,
+            _ => MAX_IN_ADMIN_CAPSULE,
+        }
     }
 
     fn offer(&self, token: Token) {

@@ -240,8 +240,10 @@ impl Queue {
             true => Some(Room::Ended),
             false => (!self.private_used.replace(true)).then_some(Room::Private),
         };
-        let room = match self.in_capsules.try_take(wanted) {
+        let its_share = self.in_capsules.allows(wanted);
+        let room = match its_share && self.in_capsules.try_take(wanted) {
             true => Room::Budget,
+            false if !its_share => self.room.wait_for(own).await,
             false => {
                 let (mut budget, mut own) =
                     (pin!(self.in_capsules.take(wanted)), pin!(self.room.wait_for(own)));
@@ -260,8 +262,14 @@ impl Queue {
         room != Room::Ended
     }
 
+    /// So many bytes of data begin to come with a command.
+    pub fn comes(&self, bytes: u32) {
+        self.in_capsules.begin(Way::In, bytes.into());
+    }
+
     /// Data that came with a command.
     pub fn came(&self, token: Token, data: BufMut, damaged: bool) {
+        self.in_capsules.done(Way::In);
         self.with(token, |slot| {
             slot.got = data.len() as u32;
             (slot.data, slot.damaged) = (Some(data), damaged);
@@ -279,6 +287,8 @@ impl Queue {
             let buffer = Account::size_of(slot.bytes);
             let there = slot.data.is_some();
             match slot.work {
+                // A connection's own piece is taken again when this one has ended, so it may wait for nobody.
+                _ if slot.private => 0,
                 // The data of the disk and those of the host.
                 Work::Compare { .. } if there => buffer,
                 Work::Compare { .. } => 2 * buffer,
@@ -289,10 +299,14 @@ impl Queue {
         self.with(token, needs).unwrap_or(0)
     }
 
-    /// True when the command may start now; its memory is taken then. Else it is started later, in order.
+    /// True when the command may start now; its memory is taken then. Else it is started later: in order, but for those that
+    /// need none. These wait for no other, since the reader may wait for them, and the others for what it would read.
     pub fn may_start(&self, token: Token) -> bool {
         let needs = self.needs(token);
-        let now = self.pending.borrow().is_empty() && self.has_room(needs);
+        let now = match needs {
+            0 => !self.held.get(),
+            _ => self.pending.borrow().is_empty() && self.has_room(needs),
+        };
         if now && self.account.try_take(needs) {
             self.with(token, |slot| slot.held += needs);
             return true;
@@ -316,7 +330,12 @@ impl Queue {
                     if self.closing.get() || self.stopping.get() {
                         return Some(None);
                     }
-                    let first = self.pending.borrow().front().copied()?;
+                    let pending = self.pending.borrow();
+                    let without = pending.iter().copied().find(|token| self.needs(*token) == 0);
+                    if let Some(token) = without.filter(|_| !self.held.get()) {
+                        return Some(Some((token, 0)));
+                    }
+                    let first = pending.front().copied()?;
                     let needs = self.needs(first);
                     self.has_room(needs).then_some(Some((first, needs)))
                 })
@@ -327,7 +346,7 @@ impl Queue {
                 self.account.give(needs);
                 continue;
             }
-            self.pending.borrow_mut().pop_front();
+            self.pending.borrow_mut().retain(|waiting| *waiting != token);
             self.with(token, |slot| slot.held += needs);
             return Some(token);
         }
