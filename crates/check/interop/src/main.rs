@@ -88,6 +88,9 @@ enum Command {
         /// Also write the table to this file
         #[arg(long, value_name = "PATH")]
         markdown: Option<PathBuf>,
+        /// Also write the figures of a single door to this file, as numbers
+        #[arg(long, hide = true, value_name = "PATH")]
+        figures: Option<PathBuf>,
         /// The doors [default: all]
         #[arg(value_enum)]
         doors: Vec<Door>,
@@ -168,16 +171,21 @@ fn main() -> anyhow::Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::TakeOvers { braid, work, times, seed, markdown, mut doors } => {
+        Command::TakeOvers { braid, work, times, seed, markdown, figures, mut doors } => {
             if doors.is_empty() {
                 doors = Door::value_variants().to_vec();
             }
-            let options = take_overs::Options { braid: braid.canonicalize()?, work, times, seed };
+            let (braid, own) = (braid.canonicalize()?, std::env::current_exe()?);
+            let options = take_overs::Options { braid, work, times, seed, own };
             let mut outcomes = Vec::new();
             for door in doors {
-                let outcome = take_overs::run(&options, door)?;
-                println!("{outcome}");
-                outcomes.push(outcome);
+                for outcome in take_overs::run(&options, door)? {
+                    println!("{outcome}");
+                    outcomes.push(outcome);
+                }
+            }
+            if let (Some(path), [outcome]) = (figures, outcomes.as_slice()) {
+                std::fs::write(path, outcome.figures())?;
             }
             if let Some(path) = markdown {
                 std::fs::write(path, take_overs::markdown(&outcomes))?;

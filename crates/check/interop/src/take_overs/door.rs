@@ -9,6 +9,7 @@ pub enum Door {
     Nbd,
     VhostUser,
     Nvme,
+    Ublk,
 }
 
 impl Door {
@@ -18,6 +19,7 @@ impl Door {
             Door::Nbd => ("NBD", "stays connected"),
             Door::VhostUser => ("vhost-user-blk", "connects again; requests are tracked"),
             Door::Nvme => ("NVMe/TCP", "connects again and repeats its commands"),
+            Door::Ublk => ("ublk", "stays; its requests wait in the kernel"),
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::door::Door;
 use super::servers::Place;
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use braid_doors::block::BlockDevice;
 use braid_doors::nbd::Nbd;
 use braid_doors::nvme::Plain as NvmeHost;
 use braid_doors::vhost::guest::Guest;
@@ -21,6 +22,8 @@ const BLOCK: u64 = 4096;
 const BLOCKS: usize = 4096;
 /// The longest time that a request may take, whatever happens to servers.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The disk of the ublk door.
+const DISK: &str = "/dev/braid/disk";
 /// Between tries to connect again.
 const AGAIN: Duration = Duration::from_millis(1);
 
@@ -132,14 +135,16 @@ impl Work {
             Door::Nbd => "nbd.sock",
             Door::VhostUser => "disk.sock",
             Door::Nvme => "nvme.sock",
+            Door::Ublk => DISK,
         });
-        let subsystem = place.subsystem()?;
+        let subsystem = if door == Door::Nvme { place.subsystem()? } else { String::new() };
         let connection = match door {
             Door::Nbd => Nbd.connect(&socket).map(Connection::Plain),
             Door::VhostUser => Guest::connect(&socket).map(|guest| Connection::Guest(guest.into())),
             Door::Nvme => {
                 NvmeHost::connect(&socket, &subsystem).map(|host| Connection::Plain(Box::new(host)))
             }
+            Door::Ublk => BlockDevice::open(&socket).map(|disk| Connection::Plain(Box::new(disk))),
         };
         Ok(Work {
             door,

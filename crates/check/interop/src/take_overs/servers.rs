@@ -1,5 +1,6 @@
 //! The array, and the servers that follow each other.
 
+use super::door::Door;
 use crate::program::{Killed, Program};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
@@ -64,11 +65,19 @@ impl Place {
         self.0.run(words).map(drop)
     }
 
-    /// Starts a server at all doors that have sockets.
-    pub fn serve(&self) -> Result<Server> {
-        self.start(
-            "serve m0 m1 m2 --nbd unix:nbd.sock --vhost-user disk.sock --nvme unix:nvme.sock --shards 2",
-        )
+    /// Starts a server: with the ublk door, or all doors that have sockets.
+    pub fn serve(&self, door: Door) -> Result<Server> {
+        self.start(match door {
+            Door::Ublk => "serve m0 m1 m2 --ublk --shards 2",
+            _ => "serve m0 m1 m2 --nbd unix:nbd.sock --vhost-user disk.sock --nvme unix:nvme.sock --shards 2",
+        })
+    }
+
+    /// The server is killed, and another takes the ublk disk back.
+    pub fn recover(&self, mut before: Server) -> Result<Server> {
+        before.process.0.kill().context("killing a server")?;
+        before.end()?;
+        self.serve(Door::Ublk)
     }
 
     /// Another server takes over; the one before must end as it should. Where its devices had not answered in time it goes on,

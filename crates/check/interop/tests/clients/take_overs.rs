@@ -10,10 +10,13 @@ const PAUSE_MAX: Duration = Duration::from_secs(20);
 fn taken_over(door: Door) {
     let folder = tempfile::Builder::new().prefix("braid-interop.").tempdir_in("/var/tmp");
     let work = folder.expect("a folder in /var/tmp");
-    let options = Options { braid: program(), work: work.path().to_path_buf(), times: 4, seed: 1 };
-    let outcome = run(&options, door).unwrap_or_else(|error| panic!("{error:#}"));
-    println!("{outcome}");
-    assert!(outcome.longest() > Duration::ZERO && outcome.longest() < PAUSE_MAX, "{outcome}");
+    let own = env!("CARGO_BIN_EXE_braid-interop").into();
+    let options =
+        Options { braid: program(), work: work.path().to_path_buf(), times: 4, seed: 1, own };
+    for outcome in run(&options, door).unwrap_or_else(|error| panic!("{error:#}")) {
+        println!("{outcome}");
+        assert!(outcome.longest() > Duration::ZERO && outcome.longest() < PAUSE_MAX, "{outcome}");
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! ublk in Linux 6.12 under QEMU, with the program `braid` as a user starts it: file systems and partitions on its disks, through
 //! members that fail, servers that are killed, and stops.
 
-use braid_interop::vm_guest::Guest;
+use braid_interop::take_overs::{Door, Options, run};
+use braid_interop::vm_guest::{Guest, program};
 
 /// A guest with the driver.
 fn boot() -> Guest {
@@ -129,4 +130,16 @@ fn a_disk_has_files_and_partitions_through_rebuild_and_restart() {
     ];
     let ends = ["stop by force: done", "kernel: no errors"];
     guest.run(LEFT, &[&left[..], &ends].concat());
+}
+
+/// `make take-overs` kills a hundred.
+#[test]
+fn a_client_that_compares_all_that_it_reads_notices_no_killed_server() {
+    let work = tempfile::tempdir_in("/var/tmp").expect("a folder in /var/tmp");
+    let own = env!("CARGO_BIN_EXE_braid-interop").into();
+    let options =
+        Options { braid: program(), work: work.path().to_path_buf(), times: 2, seed: 1, own };
+    let outcomes = run(&options, Door::Ublk).unwrap_or_else(|error| panic!("{error:#}"));
+    outcomes.iter().for_each(|outcome| println!("{outcome}"));
+    assert!(outcomes.last().is_some_and(|outcome| !outcome.longest().is_zero()));
 }
