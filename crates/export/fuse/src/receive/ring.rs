@@ -1,6 +1,7 @@
 //! Requests as they come over io_uring: taken from the entry that they are in, and each started as a task.
 
 use super::asked::{self, Asked};
+use super::vigil::Vigil;
 use crate::abi::request::{WriteHead, opcode};
 use crate::abi::ring::{self, Arrived};
 use crate::reply::Reply;
@@ -9,8 +10,9 @@ use crate::uring::{Entries, unexpected};
 use braid_filesystem::FileSystem;
 use braid_shard::BufMut;
 use braid_shard::ring::{BufMuts, RingOp, RingSink};
+use braid_shard::sync::Notify;
 use rustix::io::Errno;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 /// Receives the requests of one mount as long as it lives.
@@ -18,14 +20,28 @@ pub(crate) struct Uring<F> {
     server: Rc<Server<F>>,
     entries: Rc<Entries>,
     scratch: RefCell<Vec<u8>>,
+    vigil: RefCell<Vigil>,
+    /// Requests that have come.
+    came: Cell<u64>,
+    /// One has come, or the mount has ended.
+    changed: Rc<Notify>,
 }
 
 impl<F: FileSystem + 'static> Uring<F> {
     /// Makes `entries` known to the kernel, which sends requests there when it knows all of them.
     pub fn start(server: Rc<Server<F>>, entries: Rc<Entries>) -> Rc<Uring<F>> {
-        let uring = Rc::new(Uring { server, entries, scratch: RefCell::default() });
+        let changed = Rc::new(Notify::new(&server.shard));
+        let uring = Rc::new(Uring {
+            server,
+            entries,
+            scratch: RefCell::default(),
+            vigil: RefCell::default(),
+            came: Cell::new(0),
+            changed,
+        });
         let sink: Weak<Uring<F>> = Rc::downgrade(&uring);
-        uring.entries.register(sink);
+        uring.entries.register(Weak::clone(&sink) as _);
+        uring.server.shard.spawn(stay_awake(sink, Rc::clone(&uring.changed)));
         uring
     }
 
@@ -77,7 +93,40 @@ impl<F: FileSystem + 'static> RingSink for Uring<F> {
             );
         }
         if result >= 0 {
+            self.vigil.borrow_mut().came();
+            self.came.set(self.came.get() + 1);
+            self.changed.notify_all();
             self.arrived(token as usize, command.into_memory());
+        }
+    }
+}
+
+impl<F> Drop for Uring<F> {
+    fn drop(&mut self) {
+        self.changed.notify_all();
+    }
+}
+
+/// Keeps the shard awake for a moment after each request, as long as the mount lives.
+async fn stay_awake<F: FileSystem + 'static>(uring: Weak<Uring<F>>, changed: Rc<Notify>) {
+    let mut seen = 0;
+    loop {
+        let has_changed = || match uring.upgrade() {
+            Some(uring) if uring.came.get() == seen => None,
+            other => Some(other),
+        };
+        let Some(own) = changed.wait_for(has_changed).await else { return };
+        seen = own.came.get();
+        let shard = own.server.shard.clone();
+        drop(own);
+        loop {
+            // The requests that came in this turn are begun first.
+            shard.next_turn().await;
+            let Some(own) = uring.upgrade() else { return };
+            let is_awake = own.vigil.borrow_mut().stays(shard.now(), own.server.is_idle());
+            if !is_awake {
+                break;
+            }
         }
     }
 }
