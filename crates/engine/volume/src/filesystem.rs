@@ -1,5 +1,6 @@
 //! The volume as a [`FileSystem`].
 
+use crate::files::Write;
 use crate::transactions::room_of;
 use crate::volume::Volume;
 use braid_filesystem::{
@@ -30,16 +31,10 @@ impl Volume {
         read
     }
 
-    async fn timed_write(
-        &self,
-        ino: Ino,
-        offset: u64,
-        data: Buf,
-        clear_setid: bool,
-    ) -> Result<(), Errno> {
+    async fn timed_write(&self, ino: Ino, offset: u64, data: Buf, how: Write) -> Result<(), Errno> {
         let start = self.shard.now();
         let _gate = self.gate.enter().await;
-        let written = self.files.write_file(ino, offset, data, clear_setid).await;
+        let written = self.files.write_file(ino, offset, data, how).await;
         self.pace.saw_request(self.shard.now().saturating_sub(start));
         written
     }
@@ -83,7 +78,7 @@ impl Volume {
     /// # Errors
     /// As [`FileSystem::write`].
     pub async fn write_exported(&self, ino: Ino, offset: u64, data: Buf) -> Result<(), Errno> {
-        self.timed_write(ino, offset, data, false).await
+        self.timed_write(ino, offset, data, Write::default()).await
     }
 
     /// Zeroes or frees a range for a client of the block device that the file is.
@@ -232,7 +227,18 @@ impl FileSystem for Volume {
         clear_setid: bool,
     ) -> Result<(), Errno> {
         self.not_exported(ino)?;
-        self.timed_write(ino, offset, data, clear_setid).await
+        self.timed_write(ino, offset, data, Write { clear_setid, behind: false }).await
+    }
+
+    async fn write_behind(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: Buf,
+        clear_setid: bool,
+    ) -> Result<(), Errno> {
+        self.not_exported(ino)?;
+        self.timed_write(ino, offset, data, Write { clear_setid, behind: true }).await
     }
 
     async fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), Errno> {

@@ -10,12 +10,14 @@ use crate::transactions::Transactions;
 use braid_device::Device;
 use braid_format::volume::brick_record::{BrickRecord, BrickState};
 use braid_format::volume::{BLOCK, NO_BRICK, keys};
+use braid_shard::Shard;
 use std::cell::RefCell;
 use std::rc::Rc;
 use uuid::Uuid;
 
 /// The bricks of a volume, as they come, change and go.
 pub struct Membership {
+    shard: Shard,
     stripe: u64,
     transactions: Rc<Transactions>,
     commits: Rc<Commits>,
@@ -47,6 +49,7 @@ impl Membership {
     /// Over these parts.
     pub fn new(parts: &Parts) -> Membership {
         Membership {
+            shard: parts.shard.clone(),
             stripe: parts.geometry.stripe,
             transactions: Rc::clone(&parts.transactions),
             commits: Rc::clone(&parts.commits),
@@ -115,7 +118,7 @@ impl Membership {
         let record = BrickRecord { uuid: new.uuid, state, weight: new.weight, blocks: new.blocks };
         let weights = self.weights(id, (!new.proxy).then_some(new.weight));
         self.assign(&weights)?;
-        let brick = Brick::new(id, &record, Some(new.device), new.data_offset, space);
+        let brick = Brick::new(&self.shard, id, &record, Some(new.device), new.data_offset, space);
         self.extents.placement().add(brick);
         self.record.brick_added(id, new.proxy);
         self.commits.make_record_durable().await?;

@@ -71,7 +71,7 @@ impl Volume {
         let transactions = Transactions::new(shard, store, record.uuid, read_only);
         let bytes = transactions.get(keys::BUCKETS).await?.ok_or(VolumeError::Empty)?;
         let buckets = Buckets::from_bytes(&bytes)?;
-        let bricks = find_bricks(&transactions, &from.devices).await?;
+        let bricks = find_bricks(shard, &transactions, &from.devices).await?;
         let (note_lost, clock) = (from.note_lost, from.clock);
         let parts = Parts::new(shard, transactions, record, buckets, bricks, note_lost, clock);
         let volume = Rc::new(wire(parts));
@@ -98,6 +98,7 @@ impl Volume {
 
 /// The bricks that the metadata names, each with its device if that is there.
 async fn find_bricks(
+    shard: &Shard,
     transactions: &Transactions,
     devices: &[BrickDevice],
 ) -> Result<BTreeMap<u16, Rc<Brick>>, VolumeError> {
@@ -117,7 +118,7 @@ async fn find_bricks(
         let space = Space::load(transactions, id, brick.blocks).await?;
         let (device, offset) =
             found.map_or((None, 0), |found| (Some(Rc::clone(&found.device)), found.data_offset));
-        bricks.insert(id, Rc::new(Brick::new(id, &brick, device, offset, space)));
+        bricks.insert(id, Rc::new(Brick::new(shard, id, &brick, device, offset, space)));
     }
     Ok(bricks)
 }

@@ -365,7 +365,11 @@ impl<F: FileSystem + 'static> Server<F> {
         if how.clear_capabilities {
             self.clear_capabilities(ino).await?;
         }
-        self.fs.write(ino, offset, data.freeze(), how.clear_setid).await?;
+        let data = data.freeze();
+        match how.cached {
+            true => self.fs.write_behind(ino, offset, data, how.clear_setid).await?,
+            false => self.fs.write(ino, offset, data, how.clear_setid).await?,
+        }
         match how.durable {
             Some(durable) => self.sync(ino, open, durable == Durable::Data).await,
             None => Ok(()),

@@ -151,6 +151,8 @@ pub(crate) struct WriteHow {
     pub clear_capabilities: bool,
     /// A process writes past the page cache.
     pub direct: bool,
+    /// The page cache writes out what it has held back.
+    pub cached: bool,
     /// It is durable before it is answered.
     pub durable: Option<Durable>,
 }

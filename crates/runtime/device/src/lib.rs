@@ -24,6 +24,7 @@ pub mod overlay;
 pub mod plug;
 pub mod ram;
 mod random;
+pub mod read_ahead;
 pub mod request;
 pub mod reservation;
 mod size;
@@ -34,6 +35,7 @@ mod target;
 pub(crate) mod testing;
 pub mod trace;
 pub mod watch;
+pub mod write_back;
 
 pub use braid_shard::ring::{BufMuts, Bufs};
 pub use completion::{Completion, Outcome, Sink};

@@ -248,6 +248,19 @@ pub trait FileSystem {
     async fn write(&self, ino: Ino, offset: u64, data: Buf, clear_setid: bool)
     -> Result<(), Errno>;
 
+    /// The same for data that nobody waits to see on the devices, as the kernel's page cache writes it out: small parts may be
+    /// answered when there is room for them, and everything behaves as if they were written. An error after that is a loss,
+    /// which an fsync tells of.
+    async fn write_behind(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: Buf,
+        clear_setid: bool,
+    ) -> Result<(), Errno> {
+        self.write(ino, offset, data, clear_setid).await
+    }
+
     /// Makes durable what was acknowledged of this file; `data_only` leaves out attributes that reading the data
     /// does not need.
     async fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), Errno>;

@@ -137,6 +137,8 @@ pub async fn list<F: FileSystem>(
 
 /// Makes the request of `fs`.
 ///
+/// `behind`: nobody waits to see on the bricks what is written.
+///
 /// # Errors
 /// Those of the file system.
 pub async fn carry_out<F: FileSystem>(
@@ -145,6 +147,7 @@ pub async fn carry_out<F: FileSystem>(
     seed: u64,
     (on, other): (Ino, Ino),
     what: &What,
+    behind: bool,
 ) -> Result<Answer, Errno> {
     let done = |()| Answer::Done;
     match what {
@@ -167,7 +170,11 @@ pub async fn carry_out<F: FileSystem>(
         What::Write(offset, len, version) => {
             let mut bytes = pool.get(*len);
             stamp::fill(seed, *version, *offset, &mut bytes);
-            fs.write(on, *offset, bytes.freeze(), false).await.map(done)
+            let written = match behind {
+                true => fs.write_behind(on, *offset, bytes.freeze(), false).await,
+                false => fs.write(on, *offset, bytes.freeze(), false).await,
+            };
+            written.map(done)
         }
         What::Fsync(data_only) => fs.fsync(on, *data_only).await.map(done),
         What::Sync => fs.sync().await.map(done),

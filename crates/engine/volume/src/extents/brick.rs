@@ -1,9 +1,12 @@
 //! A brick of a mounted volume: its device, its free space, what it is for.
 
 use super::space::Space;
+use braid_device::read_ahead::ReadAhead;
+use braid_device::write_back::WriteBack;
 use braid_device::{Device, IoError, Op, Request};
 use braid_format::volume::BLOCK;
 use braid_format::volume::brick_record::{BrickRecord, BrickState};
+use braid_shard::Shard;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uuid::Uuid;
@@ -30,6 +33,8 @@ pub struct Brick {
     /// Which device it is.
     pub uuid: Uuid,
     device: RefCell<Option<Rc<dyn Device>>>,
+    /// The same, where it can keep small writes in memory.
+    write_back: RefCell<Option<Rc<WriteBack>>>,
     /// First byte of the data area.
     data_offset: u64,
     /// Free space of the data area.
@@ -48,16 +53,23 @@ pub struct Brick {
 impl Brick {
     /// With `device` (`None`: it is missing), whose data area begins at byte `data_offset`.
     pub(crate) fn new(
+        shard: &Shard,
         id: u16,
         record: &BrickRecord,
         device: Option<Rc<dyn Device>>,
         data_offset: u64,
         space: Space,
     ) -> Brick {
+        // In memory there is nothing to wait for.
+        let waits = device.as_ref().filter(|device| device.may_hang());
+        let write_back =
+            waits.map(|device| WriteBack::new(shard, ReadAhead::new(shard, Rc::clone(device))));
+        let filtered = write_back.clone().map(|filter| filter as Rc<dyn Device>);
         Brick {
             id,
             uuid: record.uuid,
-            device: RefCell::new(device),
+            device: RefCell::new(filtered.or(device)),
+            write_back: RefCell::new(write_back),
             data_offset,
             space,
             state: Cell::new(record.state),
@@ -81,6 +93,11 @@ impl Brick {
     /// The device, unless it is missing or failed.
     pub fn device(&self) -> Option<Rc<dyn Device>> {
         self.device.borrow().clone()
+    }
+
+    /// Takes a write at once, as done, if it can be kept in memory until a flush. False: it is to be submitted.
+    pub fn keep(&self, request: &Request) -> bool {
+        self.write_back.borrow().as_ref().is_some_and(|filter| filter.keep(request))
     }
 
     /// True when it is there and has not failed.
@@ -184,6 +201,7 @@ impl Brick {
         if gone {
             self.failure.borrow_mut().get_or_insert(error);
             self.device.borrow_mut().take();
+            self.write_back.borrow_mut().take();
         }
     }
 

@@ -28,3 +28,4 @@ mod write;
 
 pub use moving::Moved;
 pub use part::Files;
+pub use write::Write;

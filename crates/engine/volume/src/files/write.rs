@@ -20,6 +20,15 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
 
+/// How a file is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Write {
+    /// The setuid and setgid bits are to go.
+    pub clear_setid: bool,
+    /// Nobody waits to see it on the bricks: an fsync does.
+    pub behind: bool,
+}
+
 /// The way of the part of a write that lies in one stripe.
 enum Sent {
     /// Nothing was sent: a concurrent writer of the stripe has left it without an extent, or with a shorter one.
@@ -72,7 +81,7 @@ impl Files {
         ino: Ino,
         offset: u64,
         data: Buf,
-        clear_setid: bool,
+        how: Write,
     ) -> Result<(), Errno> {
         let inode = self.inodes.file(ino).await?;
         let end = offset
@@ -103,7 +112,7 @@ impl Files {
             if !self.may_reach(&inode, offset, end) {
                 continue;
             }
-            if self.write_resolved(&inode, offset, &data, clear_setid, resolved).await? {
+            if self.write_resolved(&inode, offset, &data, how, resolved).await? {
                 return Ok(());
             }
             failures_left = failures_left.checked_sub(1).ok_or(Errno::Io)?;
@@ -117,7 +126,7 @@ impl Files {
         inode: &Rc<Inode>,
         offset: u64,
         data: &Buf,
-        clear_setid: bool,
+        how: Write,
         resolved: Resolved,
     ) -> Result<bool, Errno> {
         let end = offset + data.len() as u64;
@@ -125,7 +134,7 @@ impl Files {
         let (Some(first), Some(last)) = (targets.first(), targets.last()) else { return Ok(true) };
         let completed = self.complete(inode, offset, data, (first, last)).await?;
         let Some(payload) = completed else { return Ok(false) };
-        let sent = self.submit(targets, &payload).await;
+        let sent = self.submit(targets, &payload, how.behind).await;
         let (mut lost, mut again) = (false, false);
         let mut landed = Landed::new();
         for (target, sent) in targets.iter().zip(sent) {
@@ -153,15 +162,21 @@ impl Files {
         for (target, _, sub_blocks) in landed {
             self.publish(inode, target, sub_blocks);
         }
-        self.note_write(inode, end, clear_setid);
+        self.note_write(inode, end, how.clear_setid);
         if self.bricks.flush_failures() != resolved.flush_failures {
             self.inodes.note_loss(inode);
         }
         Ok(true)
     }
 
-    /// Sends the payload to the bricks, to all at the same time, and waits for them.
-    async fn submit(&self, targets: &[Target], payload: &Payload) -> SmallVec<[Sent; 1]> {
+    /// Sends the payload to the bricks, to all at the same time, and waits for them; `behind`: not for what they keep in
+    /// memory.
+    async fn submit(
+        &self,
+        targets: &[Target],
+        payload: &Payload,
+        behind: bool,
+    ) -> SmallVec<[Sent; 1]> {
         let mut writes = self.bricks.start();
         let mut all: SmallVec<[Sent; 1]> = SmallVec::new();
         let pieces = self.geometry.pieces(payload.start..payload.end());
@@ -181,11 +196,15 @@ impl Files {
             let request = Request { offset, op: Op::Write { bufs, fua: false } };
             let sub_blocks = self.geometry.touched(piece.from, piece.to);
             let device = brick.device();
+            let mut failed = device.is_none();
             if let Some(device) = &device {
                 brick.note(&request);
-                writes.submit(tag, &**device, request);
+                match behind && brick.keep(&request) {
+                    true => failed = self.bricks.has_written(&brick, Ok(())).is_err(),
+                    false => writes.submit(tag, &**device, request),
+                }
             }
-            all.push(Sent::To { brick, sub_blocks, failed: device.is_none() });
+            all.push(Sent::To { brick, sub_blocks, failed });
         }
         for (tag, outcome) in writes.finish().await {
             if let Some(Sent::To { brick, failed, .. }) = all.get_mut(tag as usize) {

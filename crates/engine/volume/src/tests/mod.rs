@@ -7,6 +7,7 @@ mod durability;
 mod failing;
 mod files;
 mod jobs;
+mod kept;
 mod mounting;
 mod names;
 pub mod rig;

@@ -1,7 +1,7 @@
 //! The parts of a volume without the volume: made from the lowest up, over bricks in memory and a model of the store.
 
 use crate::extents::{Brick, Space};
-use crate::files::Files;
+use crate::files::{Files, Write};
 use crate::parts::Parts;
 use crate::transactions::Transactions;
 use crate::{NewBrick, first_records, noted_nowhere};
@@ -83,7 +83,10 @@ impl Rig {
             let space = shard.block_on(async move { Space::load(&own, id, blocks).await });
             let (uuid, weight, state) = (new.uuid, new.weight, BrickState::Data);
             let record = BrickRecord { uuid, state, weight, blocks };
-            table.insert(id, Rc::new(Brick::new(id, &record, Some(device), 0, space.unwrap())));
+            table.insert(
+                id,
+                Rc::new(Brick::new(&shard, id, &record, Some(device), 0, space.unwrap())),
+            );
         }
         let clock = Rc::new(|| Time { seconds: 5, nanos: 6 });
         let lost = noted_nowhere();
@@ -103,7 +106,7 @@ impl Rig {
     /// Writes bytes to a file.
     pub async fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) {
         let buf = self.shard.pool().copy_of(bytes).freeze();
-        self.files.write_file(ino, offset, buf, false).await.unwrap();
+        self.files.write_file(ino, offset, buf, Write::default()).await.unwrap();
     }
 
     /// Reads bytes of a file.

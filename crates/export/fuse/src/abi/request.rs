@@ -132,6 +132,7 @@ impl WriteHead {
             clear_setid: flags & WRITE_KILL_SUIDGID != 0,
             clear_capabilities: direct && opened & OFlags::DIRECT.bits() == 0,
             direct,
+            cached: flags & WRITE_CACHE != 0,
             durable,
         };
         Some(WriteHead { open, offset, size: size as usize, how })
