@@ -44,7 +44,8 @@ macro_rules! conformance {
                 a_successor_goes_on_with_clients_where_it_can, a_stop_leaves_nothing_behind;
             abuse: a_client_that_vanishes_with_requests_under_way_harms_nobody,
                 garbage_ends_that_client_only, silence_costs_nobody_anything,
-                hundreds_of_clients_are_served, too_many_clients_are_turned_away;
+                hundreds_of_clients_are_served, ten_thousand_connections_cost_nobody_anything,
+                too_many_clients_are_turned_away;
         );
     };
     // Before the next one: an attribute may be part of an expression.

@@ -95,6 +95,27 @@ pub fn hundreds_of_clients_are_served(adapter: &dyn Adapter) {
     wait_until("no client", || rig.door.clients().is_empty());
 }
 
+/// Ten thousand connections, each with one byte: most leave at once, with the server or before it has seen them.
+pub fn ten_thousand_connections_cost_nobody_anything(adapter: &dyn Adapter) {
+    let rig = Rig::new(adapter);
+    let mut witness = rig.client();
+    let mut kept = Vec::new();
+    for nr in 0..10_000 {
+        let mut socket = rig.connection();
+        // It may have been turned away already.
+        let _ = socket.write_all(&[0]);
+        if nr % 50 == 0 {
+            kept.push(socket);
+            witness.fill(0, 512, nr as u8);
+            assert_eq!(witness.read(0, 512), vec![nr as u8; 512]);
+        }
+    }
+    drop(kept);
+    wait_until("room", || rig.adapter.connect(&rig.socket()).is_some());
+    wait_until("one client", || rig.door.clients().len() == 1);
+    rig.assert_serves();
+}
+
 /// One more than the limit is closed, and let in when there is room.
 pub fn too_many_clients_are_turned_away(adapter: &dyn Adapter) {
     let rig = Rig::new(adapter);
