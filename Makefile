@@ -18,7 +18,7 @@ OPERATIONS ?= 40000
 # assertions and overflow checks on.
 CHECKED := --profile checked
 
-.PHONY: screenshots help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deny advisories deb rpm container book tutorial pages setup take-overs
+.PHONY: screenshots help demo test test-build test-run test-md test-clients test-vm test-command test-seeds bench sim exhaust canaries fuzz posix lint alerts deny advisories deb rpm container book tutorial pages setup take-overs fail-overs
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -94,6 +94,12 @@ take-overs: ## A server takes over from another a hundred times at each door, un
 	cargo build --release -p braid -p braid-interop
 	rm -rf /dev/shm/braid-take-overs
 	target/release/braid-interop take-overs --braid target/release/braid --work /dev/shm/braid-take-overs --markdown docs/take-overs.md
+
+fail-overs: ## A host takes over from another by their lease in etcd, 50 times, under clients that verify; as root; writes docs/fail-overs.md
+	scripts/setup-packages test
+	cargo build --release -p braid -p braid-interop
+	rm -rf /dev/shm/braid-fail-overs
+	target/release/braid-interop fail-overs --braid target/release/braid --work /dev/shm/braid-fail-overs --markdown docs/fail-overs.md
 
 interop: ## braid and the real md (in a guest kernel) on each other's arrays; writes docs/interop.md
 	scripts/setup-packages test

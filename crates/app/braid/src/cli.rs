@@ -7,6 +7,7 @@ mod changes;
 mod common;
 mod figures;
 mod hosts;
+mod lease;
 mod mdadm;
 mod monitor;
 pub mod nbd;
@@ -31,6 +32,7 @@ pub use common::Control;
 use common::EXIT_CODES;
 pub use figures::{Iostat, Metrics, Stat};
 pub use hosts::Hosts;
+pub use lease::Lease;
 pub use mdadm::verb_for;
 pub use monitor::Monitor;
 pub use new_members::NewMembers;
@@ -263,6 +265,8 @@ pub struct Serve {
     pub control_group: Option<u32>,
     #[command(flatten)]
     pub hosts: Hosts,
+    #[command(flatten)]
+    pub lease: Lease,
     #[command(flatten)]
     pub smart: Smart,
     #[command(flatten)]

@@ -12,6 +12,7 @@ mod demo;
 mod discover;
 mod exit;
 mod hosts;
+mod lease;
 mod log;
 mod md_view;
 mod members;

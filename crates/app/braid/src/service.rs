@@ -30,6 +30,11 @@ pub fn main_process(number: u32) {
     tell(&[NotifyState::MainPid(number)]);
 }
 
+/// The start goes on, for `time` more at least.
+pub fn starting(time: Duration) {
+    tell(&[NotifyState::ExtendTimeoutUsec(u32::try_from(time.as_micros()).unwrap_or(u32::MAX))]);
+}
+
 /// Shows another status.
 pub fn status(status: &str) {
     tell(&[NotifyState::Status(status)]);

@@ -21,7 +21,9 @@ mod steps;
 pub mod volume;
 
 pub use counters::Counters;
-pub use detail::{Bitmap, ClientDetail, Detail, Heartbeat, LastJob, Member, Reshape, StuckJob};
+pub use detail::{
+    Bitmap, ClientDetail, Detail, Heartbeat, LastJob, Lease, Member, Reshape, StuckJob,
+};
 pub use event::{Event, Numbered};
 pub use job::Job;
 pub use priority::Priority;

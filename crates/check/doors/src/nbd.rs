@@ -14,6 +14,8 @@ use braid_nbd::serve::{Limits, Server};
 use braid_shard::mailbox::Remote;
 use std::collections::HashMap;
 use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -52,20 +54,7 @@ impl Adapter for Nbd {
     }
 
     fn connect(&self, socket: &Path) -> Option<Box<dyn Client>> {
-        let mut socket = UnixStream::connect(socket).ok()?;
-        let options = ClientOptions { export: "disk".into(), headers: Headers::Simple };
-        let mut handshake = ClientHandshake::new(options).expect("a short name");
-        loop {
-            let (mut byte, mut out) = ([0; 1], Vec::new());
-            // Byte by byte, so that nothing of the transmission phase is taken.
-            socket.read_exact(&mut byte).ok()?;
-            let step = handshake.step(&mut &byte[..], &mut out).ok()?;
-            socket.write_all(&out).ok()?;
-            if let ClientHandshakeStep::Transmission(offer) = step {
-                let (socket, offer, asked) = (Wire::new(socket), *offer, HashMap::new());
-                return Some(Box::new(Plain { socket, offer, asked }));
-            }
-        }
+        enter(UnixStream::connect(socket).ok()?)
     }
 
     fn garbage(&self) -> Vec<Vec<u8>> {
@@ -85,6 +74,32 @@ impl Adapter for Nbd {
 
     fn passes_clients(&self) -> bool {
         true
+    }
+}
+
+/// A plain client at a server on another host, which gets so long for each of its words in the handshake.
+#[must_use]
+pub fn over_tcp(socket: TcpStream, within: Duration) -> Option<Box<dyn Client>> {
+    socket.set_nodelay(true).ok()?;
+    socket.set_read_timeout(Some(within)).ok()?;
+    // From here on the calls are those of any stream socket.
+    enter(UnixStream::from(OwnedFd::from(socket)))
+}
+
+/// Enters the export.
+fn enter(mut socket: UnixStream) -> Option<Box<dyn Client>> {
+    let options = ClientOptions { export: "disk".into(), headers: Headers::Simple };
+    let mut handshake = ClientHandshake::new(options).expect("a short name");
+    loop {
+        let (mut byte, mut out) = ([0; 1], Vec::new());
+        // Byte by byte, so that nothing of the transmission phase is taken.
+        socket.read_exact(&mut byte).ok()?;
+        let step = handshake.step(&mut &byte[..], &mut out).ok()?;
+        socket.write_all(&out).ok()?;
+        if let ClientHandshakeStep::Transmission(offer) = step {
+            let (socket, offer, asked) = (Wire::new(socket), *offer, HashMap::new());
+            return Some(Box::new(Plain { socket, offer, asked }));
+        }
     }
 }
 
@@ -140,7 +155,10 @@ impl Client for Plain {
         let (error, cookie) = (word(4), u64::from(word(8)) << 32 | u64::from(word(12)));
         let carried = self.asked.remove(&cookie).expect("an answer to what was asked");
         let result = match error {
-            0 => Ok(self.socket.data(carried as usize).expect("the data of a read")),
+            0 => match self.socket.data(carried as usize) {
+                Ok(data) => Ok(data),
+                Err(_) => return Answer::Disconnected,
+            },
             EIO => Err(Failure::Io),
             _ => Err(Failure::Refused),
         };

@@ -7,7 +7,8 @@
 //! with a member missing, after a power [`cut`]. A [`session`] is a guest for several
 //! scripts in turn. [`across`] is for arrays of files
 //! that single tests carry from one to the other. [`kills`] is about volumes: their server is killed in the middle of everything;
-//! [`array_kills`] does so with arrays. In [`take_overs`] a server takes over from another under a client that verifies. A [`relay`] keeps a guest's disk when the server behind it dies.
+//! [`array_kills`] does so with arrays. In [`take_overs`] a server takes over from another under a client that verifies,
+//! in [`fail_overs`] a host. A [`relay`] keeps a guest's disk when the server behind it dies.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +17,7 @@ pub mod array_kills;
 pub mod by_braid;
 pub mod cell;
 pub mod cut;
+pub mod fail_overs;
 pub mod guest;
 pub mod kills;
 pub mod matrix;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use braid_interop::array_kills::{self, VICTIMS, Victim};
+use braid_interop::fail_overs;
 use braid_interop::kills::{self, Operation};
 use braid_interop::matrix::{self, Report};
 use braid_interop::take_overs::{self, Door};
@@ -94,6 +95,27 @@ enum Command {
         /// The doors [default: all]
         #[arg(value_enum)]
         doors: Vec<Door>,
+    },
+    /// Have a host take over from another by their lease, again and again, under clients that write and verify; as root
+    FailOvers {
+        /// The program `braid`
+        #[arg(long, value_name = "PATH")]
+        braid: PathBuf,
+        /// An empty folder for disks and logs
+        #[arg(long, value_name = "DIR")]
+        work: PathBuf,
+        /// Fail-overs
+        #[arg(long, default_value_t = 50, value_name = "N")]
+        times: u32,
+        /// The time that a lease lasts
+        #[arg(long, default_value_t = 5, value_name = "SECONDS")]
+        ttl: u32,
+        /// Decides what is written where
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Also write the table to this file
+        #[arg(long, value_name = "PATH")]
+        markdown: Option<PathBuf>,
     },
     /// Serve an array until the standard input ends
     #[command(hide = true)]
@@ -189,6 +211,21 @@ fn main() -> anyhow::Result<ExitCode> {
             }
             if let Some(path) = markdown {
                 std::fs::write(path, take_overs::markdown(&outcomes))?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::FailOvers { braid, work, times, ttl, seed, markdown } => {
+            if std::env::var_os(fail_overs::INSIDE).is_none() {
+                let words: Vec<String> = std::env::args().skip(1).collect();
+                let code = fail_overs::in_namespaces(&std::env::current_exe()?, &words)?;
+                return Ok(ExitCode::from(code));
+            }
+            let options =
+                fail_overs::Options { braid: braid.canonicalize()?, work, times, ttl, seed };
+            let outcome = fail_overs::run(&options)?;
+            println!("{outcome}");
+            if let Some(path) = markdown {
+                std::fs::write(path, fail_overs::markdown(&outcome))?;
             }
             Ok(ExitCode::SUCCESS)
         }

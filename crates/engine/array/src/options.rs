@@ -203,6 +203,10 @@ pub struct AssembleOptions {
     pub handed_over: bool,
     /// The host that uses it.
     pub host: Host,
+    /// The owner that its heartbeat names; `None`: a new one.
+    pub owner: Option<[u8; 16]>,
+    /// The owner of a heartbeat of whom the caller knows for certain that he writes no more: his last beat is not waited for.
+    pub ended: Option<[u8; 16]>,
     /// Settings of the write path.
     pub settings: Settings,
     /// Bytes that the array's caches may take at most: settings beyond are refused.
@@ -229,6 +233,8 @@ impl Default for AssembleOptions {
             reservations: true,
             handed_over: false,
             host: Host::default(),
+            owner: None,
+            ended: None,
             settings: Settings::default(),
             memory_max: u64::MAX,
             aggregate: true,

@@ -361,6 +361,9 @@ fn connect_tcp(place: &SocketAddr, until: Instant) -> io::Result<OwnedFd> {
     sockopt::set_tcp_keepintvl(&fd, ASKED_EVERY)?;
     sockopt::set_tcp_keepcnt(&fd, ASKED_TIMES)?;
     sockopt::set_tcp_user_timeout(&fd, GONE_AFTER_MS)?;
+    // What the server has not acknowledged when the connection ends, with the process too, must not reach it later: by then
+    // another host may have the export. Without this the kernel would go on sending it.
+    sockopt::set_socket_linger(&fd, Some(Duration::ZERO))?;
     Ok(fd)
 }
 

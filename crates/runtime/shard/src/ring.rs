@@ -55,6 +55,21 @@ const SPIN_WITHIN: Nanos = 20_000;
 /// Nanoseconds to sleep before the next attempt when the kernel accepts no operation because it is short of memory, or
 /// because too many completions wait.
 const RETRY_NANOS: Nanos = 1_000_000;
+/// Called by each ring of the process before it hands anything to the kernel.
+static BEFORE: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
+
+/// Has `check` be called on every shard right before anything is handed to the kernel, so that a process which was stopped for
+/// a while can end itself rather than go on with what it had prepared. Once in a process; false when there is one already.
+pub fn before_submissions(check: Box<dyn Fn() + Send + Sync>) -> bool {
+    BEFORE.set(check).is_ok()
+}
+
+fn check_before() {
+    if let Some(check) = BEFORE.get() {
+        check();
+    }
+}
+
 /// `user_data` of the read that waits for the doorbell.
 const BELL: u64 = u64::MAX;
 
@@ -249,6 +264,7 @@ impl Ring {
                     break;
                 }
                 let batch = prepared.min(SUBMIT_BATCH) as u32;
+                check_before();
                 // SAFETY: entries of the queue point to memory that their InFlight owns.
                 let taken = unsafe {
                     let queues = self.queues.borrow();
@@ -275,6 +291,8 @@ impl Ring {
         // With DEFER_TASKRUN completions appear only when the kernel is entered for events, so even a
         // call that does not wait asks for events, zero of them.
         let (events, timed) = (u32::from(wait), ENTER_GETEVENTS | ENTER_EXT_ARG);
+        // Also where nothing was prepared: the call carries on what the kernel has put off.
+        check_before();
         // SAFETY: entries of the queue point to memory that their InFlight owns; the argument is
         // the structure that the flag announces, and outlives the call.
         let result = unsafe {

@@ -14,7 +14,7 @@ use std::time::Duration;
     another machine's log, and to try who is told (--test --oneshot).\n\n\
     Events are mdadm's: NewArray, DegradedArray, SparesMissing, Fail, FailSpare, SpareActive, RebuildStarted, RebuildNN, \
     RebuildFinished, MoveSpare, DeviceDisappeared, TestMessage; and MemberAdded, MemberRemoved, ArrayFailed, JobFailed, \
-    MismatchFound, WaitingForSpace, SmartWarning, LostToHost, ClientConnected, ClientGone. Mail is sent for those that \
+    MismatchFound, WaitingForSpace, SmartWarning, LostToHost, LeaseTaken, ClientConnected, ClientGone. Mail is sent for those that \
     somebody has to look after.",
     after_help = EXIT_CODES
 )]

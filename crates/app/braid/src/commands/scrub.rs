@@ -58,7 +58,10 @@ fn last(client: &mut Client, array: Option<String>, json: bool) -> Result<ExitCo
         return Err(unexpected(&answer));
     };
     if under_way.is_none() && last.is_none() && in_doubt.is_none() {
-        bail!("array {array} has not been checked on this machine; `braid check {array}` does it");
+        bail!(
+            "array {array} has not been checked on this machine, and nothing is in doubt on it; `braid check {array}` \
+             checks it"
+        );
     }
     if json {
         output::json_line(&answer)?;

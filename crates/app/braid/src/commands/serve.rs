@@ -4,6 +4,7 @@ mod detach;
 mod doors;
 mod passed;
 mod read_only;
+mod standby;
 
 use super::{config, start};
 use crate::cli::{Serve, Start};
@@ -25,6 +26,7 @@ use crate::daemon::{
 };
 use crate::exit::{DEGRADED, FAILED};
 use crate::hosts::Guard;
+use crate::lease::Session;
 use crate::md_view::MdView;
 use crate::members::{Member, parse_all};
 use crate::memory::Memory;
@@ -48,6 +50,7 @@ use braid_control::wanted::array::Shape;
 use braid_device::{Opener, Target};
 use braid_shard::mailbox::Remote;
 use braid_shard::threads::Shards;
+use standby::Beginning;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -93,19 +96,31 @@ pub(super) fn run_with(options: Serve, mut arguments: Vec<String>) -> Result<Exi
     signals::listen(send_end.clone())?;
     let place = options.control.control.clone().unwrap_or_else(default_path);
     let mut taking = None;
-    let mut socket = None;
     if options.take_over {
         let begun = Taking::begin(&place).context("taking over from the running server")?;
         (options, arguments) = begun.options(options)?;
         (options, configuration) = configured(options)?;
         taking = Some(begun);
-    } else {
-        socket = Some(ControlSocket::bind(&place, options.control_group)?);
     }
     if let Some(read) = &configuration {
         service::protect(read.lock_memory);
     }
     let shards = on_shard::start_shards(usize::from(shard_count(options.shards)))?;
+    let names = || {
+        let mut names = options.members.clone();
+        let found = configuration.as_ref().map(|read| scanned(&Scanner::default(), read, &names).0);
+        names.extend(found.into_iter().flatten());
+        names
+    };
+    let lease = match standby::begin((&options, names), shards.remotes(), &ends)? {
+        Beginning::Plain => None,
+        Beginning::Leased(session) => Some(session),
+        Beginning::Ended => return Ok(ExitCode::SUCCESS),
+    };
+    let mut socket = match taking {
+        None => Some(ControlSocket::bind(&place, options.control_group)?),
+        Some(_) => None,
+    };
     // The clients' pause begins here.
     let received = taking.as_mut().map(Taking::receive).transpose();
     let mut given = received.context("taking over from the running server")?;
@@ -119,7 +134,7 @@ pub(super) fn run_with(options: Serve, mut arguments: Vec<String>) -> Result<Exi
         };
         let before = (given.take(), taking.take());
         let wanted = (&options, arguments.as_slice(), configuration.as_ref());
-        match serve(wanted, &shards, socket, before, (&send_end, &ends))? {
+        match serve((wanted, lease.as_ref()), &shards, socket, before, (&send_end, &ends))? {
             Outcome::Ended(code) => return Ok(code),
             Outcome::Given(giving) => match giving.finish() {
                 Ok(()) => {
@@ -149,10 +164,13 @@ enum Outcome {
     Given(Giving),
 }
 
+/// The options, the arguments that say so, and the configuration.
+type Asked<'a> = (&'a Serve, &'a [String], Option<&'a Configuration>);
+
 /// Serves from the start of the arrays to their end; `given` was another server's, and is this one's as soon as `taking` is
 /// done.
 fn serve(
-    (options, arguments, configuration): (&Serve, &[String], Option<&Configuration>),
+    ((options, arguments, configuration), lease): (Asked<'_>, Option<&Arc<Session>>),
     shards: &Shards,
     socket: ControlSocket,
     (mut given, taking): (Option<Given>, Option<Taking>),
@@ -166,6 +184,7 @@ fn serve(
     let told = (Arc::clone(&scrubs), Arc::clone(&spares));
     let guard = Guard { handed_over: given.is_some(), ..options.hosts.guard() };
     let mut how = how(options, kept.clone(), told, (count, memory.for_caches()), guard);
+    how.lease = lease.cloned();
     let scanner = Scanner::default();
     let mut names = options.members.clone();
     if let Some(read) = configuration {
@@ -227,6 +246,7 @@ fn serve(
         spares,
         memory_max: memory.for_caches(),
         guard,
+        lease: lease.cloned(),
         door: socket.door(),
         given: members.iter().map(|member| member.name.clone()).collect(),
         sought,
@@ -309,6 +329,9 @@ fn serve(
     // Where something went wrong before, they are open still.
     running.doors().stop();
     drop(socket);
+    if let Some(lease) = lease {
+        lease.end(left.well);
+    }
     let (end, missing) = served?;
     match end {
         Ending::Given(giving) => return Ok(Outcome::Given(giving)),
@@ -404,6 +427,7 @@ fn how(
         shards,
         memory_max,
         guard,
+        lease: None,
         groups: BTreeMap::new(),
     }
 }

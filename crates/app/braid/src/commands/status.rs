@@ -60,7 +60,10 @@ fn of_array(detail: &Detail) -> Line {
         _ => Health::Failed,
     };
     let mut state = detail.state.clone();
-    if detail.degraded > 0 {
+    // Members that it could not do without are not counted as lost: the superblocks are to say that it had them.
+    if detail.failed {
+        state.push_str(", too many members are lost");
+    } else if detail.degraded > 0 {
         state.push_str(&format!(
             ", {} of {} in sync",
             detail.raid_devices - detail.degraded.min(detail.raid_devices),
@@ -137,6 +140,9 @@ mod tests {
                 "b     raid5      1 GiB  clean, degraded, 1 of 2 in sync"
             ]
         );
+        (lost.failed, lost.state) = (true, "clean, FAILED".to_string());
+        let said = text(&[of_array(&lost)], false);
+        assert_eq!(said, ["b  raid5      1 GiB  clean, FAILED, too many members are lost"]);
         let said = text(&lines, true);
         assert!(
             said[0].starts_with("\x1b[32mdata") && said[1].starts_with("\x1b[33mb"),

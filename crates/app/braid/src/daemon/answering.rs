@@ -16,7 +16,7 @@ use braid_array::array::Array;
 use braid_array::control::Control;
 use braid_array::state::flags::MemberFlags;
 use braid_control::api::serving::Handler;
-use braid_control::protocol::{Answer, Code, Detail, Listed, Refusal, Request};
+use braid_control::protocol::{Answer, Code, Detail, Lease, Listed, Refusal, Request};
 use braid_device::Target;
 use braid_format::uuid_text;
 use std::rc::Rc;
@@ -255,6 +255,7 @@ impl Running {
             let shared = (self.spares.group(&uuid), self.spares.moves(&uuid));
             details::detail(status(array)?, outside, known, shared)
         };
+        detail.lease = self.lease_of(&array.uuid());
         for member in &mut detail.members {
             member.smart = self.smart.of(&member.name);
             let Some(below) = stacking::array_of(&member.name) else { continue };
@@ -264,6 +265,13 @@ impl Running {
             member.array = below.map(Box::new);
         }
         Ok(detail)
+    }
+
+    fn lease_of(&self, uuid: &[u8; 16]) -> Option<Lease> {
+        let lease = self.lease.as_ref()?;
+        let token = lease.taken(uuid)?.token;
+        let left_ms = u64::try_from(lease.left().as_millis()).unwrap_or(u64::MAX);
+        Some(Lease { place: lease.place().to_string(), number: lease.number(), token, left_ms })
     }
 
     fn wait(&self, array: &Arc<Array>, answer: &mut dyn FnMut(Answer) -> bool) -> Result<Answer> {

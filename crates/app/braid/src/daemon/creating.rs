@@ -3,6 +3,7 @@
 //! Invariant: when a request is refused, every array is exported and used as it was before.
 
 use super::running::Running;
+use super::starting::leased;
 use crate::creating::report::{Report, text};
 use crate::creating::{Plan, Refusal, Wish, make, plan};
 use crate::members::{Member, parse_all};
@@ -140,6 +141,7 @@ impl Running {
             ..AssembleOptions::default()
         };
         let options = self.guard.applied(options, &openers);
+        let options = leased(self.lease.as_deref(), (&created.uuid, name), options)?;
         let remotes = self.remotes.clone();
         let array = on_shard::run(home, move |shard| async move {
             assemble(&on_shard::context(&shard, &remotes), openers, options).await

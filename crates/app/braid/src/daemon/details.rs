@@ -131,6 +131,7 @@ pub(super) fn detail(
             members: beats.members,
             lost: beats.lost,
         }),
+        lease: None,
         bitmap: status.bitmap.map(|bitmap| Bitmap {
             offset: bitmap.offset,
             chunk: bitmap.chunk,

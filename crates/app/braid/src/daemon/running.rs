@@ -14,6 +14,7 @@ use super::smart::Warnings;
 use super::sought::Sought;
 use super::spares::Spares;
 use crate::hosts::Guard;
+use crate::lease::Session;
 use crate::settings::kept::Kept;
 use crate::volumes::{Events, Volumes};
 use anyhow::{Context, Result, bail};
@@ -42,6 +43,8 @@ pub struct Running {
     pub(super) memory_max: u64,
     /// The means that keep other hosts off the arrays.
     pub(super) guard: Guard,
+    /// The lease that arrays are run under.
+    pub lease: Option<Arc<Session>>,
     pub(super) setter: Setter,
     pub(super) scrubs: Arc<Scrubs>,
     /// Spares that arrays share.
@@ -85,6 +88,8 @@ pub struct Around {
     pub memory_max: u64,
     /// The means that keep other hosts off the arrays.
     pub guard: Guard,
+    /// The lease that arrays are run under.
+    pub lease: Option<Arc<Session>>,
     /// The way in, to be closed when nothing is left to be served.
     pub door: Door,
     /// The members that were given, by name.
@@ -106,13 +111,14 @@ impl Running {
         ends: Sender<End>,
         events: impl FnOnce(Weak<Running>) -> Arc<dyn Events>,
     ) -> Arc<Running> {
-        let Around { remotes, kept, scrubs, spares, memory_max, guard, door, .. } = around;
+        let Around { remotes, kept, scrubs, spares, memory_max, guard, lease, door, .. } = around;
         Arc::new_cyclic(|own| Running {
             arrays: Mutex::new(arrays),
             salvaged: Mutex::new(salvaged),
             doors,
             memory_max,
             guard,
+            lease,
             volumes: Volumes::new(remotes.clone(), kept.clone(), events(Weak::clone(own))),
             remotes,
             setter: Setter::new(kept, Arc::clone(&scrubs), Arc::clone(&spares)),

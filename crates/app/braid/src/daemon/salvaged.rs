@@ -76,6 +76,7 @@ pub fn detail(array: &Salvage, outside: Outside) -> Detail {
         has_ppl: superblock.ppl.is_some(),
         has_journal: superblock.journal,
         heartbeat: None,
+        lease: None,
         bitmap: None,
         settings: std::collections::BTreeMap::new(),
         counters: Counters::default(),

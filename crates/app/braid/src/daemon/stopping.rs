@@ -213,6 +213,9 @@ impl Running {
                     let left = stop_array(array);
                     let scrub = left.as_ref().ok().and_then(|left| left.as_ref()?.scrub.clone());
                     self.scrubs.stopped(array, scrub);
+                    if let (Ok(_), Some(lease)) = (&left, &self.lease) {
+                        lease.give_up(&array.uuid());
+                    }
                     left
                 };
                 let stops: Vec<_> =

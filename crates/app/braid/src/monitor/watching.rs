@@ -3,7 +3,7 @@
 use super::Event;
 use super::jobs::{self, Seen};
 use crate::output::{count, size};
-use braid_control::protocol::{ClientDetail, Detail, Member};
+use braid_control::protocol::{ClientDetail, Detail, Lease, Member};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -74,6 +74,11 @@ fn appeared(now: &Detail, spares: Option<usize>, events: &mut Vec<Event>) {
     let size = size::human(now.array_size);
     let text = format!("array {name} is running: {level}, {size}, {state}");
     events.push(Event::of(now, "NewArray", None, text));
+    if let Some(lease) = &now.lease {
+        let Lease { place, number, token, .. } = lease;
+        let text = format!("array {name} is run under lease {number} of {place}, token {token}");
+        events.push(Event::of(now, "LeaseTaken", None, text));
+    }
     if now.degraded > 0 {
         let lack = if now.degraded == 1 { "lacks" } else { "lack" };
         let text =

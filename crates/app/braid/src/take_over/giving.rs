@@ -100,6 +100,13 @@ fn let_go(
 
 /// Refuses what would end with this process.
 fn nothing_stays(running: &Running) -> Result<()> {
+    if let Some(lease) = &running.lease {
+        bail!(
+            "its arrays are run under a lease of {}, which cannot be handed over: stop this server, and start it again or let a \
+             standby go on",
+            lease.place()
+        );
+    }
     let mounted: Vec<String> = running.volumes_here();
     if !mounted.is_empty() {
         bail!(

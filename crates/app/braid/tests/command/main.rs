@@ -16,6 +16,7 @@ mod examine;
 mod fuse_view;
 mod hung_member;
 mod journal;
+mod lease;
 mod loop_devices;
 mod members;
 mod nbd_clients;

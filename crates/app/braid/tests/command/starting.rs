@@ -152,7 +152,10 @@ fn what_a_start_by_force_leaves_in_doubt_is_listed_until_somebody_accepts_it() {
     let refused = place.run("serve b c --run --strict --nbd unix:nbd.sock");
     // The first chunk is written, that of the member which is not there; the bitmap is new, and names others too.
     refused.refused(2, &["write hole", "bytes of the array from byte 0 on", "--force"]);
-    let server = place.serve("b c --run --force");
+    let looked = place.run("examine --assemble b c");
+    assert!(!looked.err.contains("started by force"), "{}", looked.err);
+    // Force says more than --run does.
+    let server = place.serve("b c --force");
     let doubt = |place: &Place| place.detail("data")["in_doubt"]["places"].clone();
     let places = doubt(&place);
     assert_eq!(
@@ -171,6 +174,8 @@ fn what_a_start_by_force_leaves_in_doubt_is_listed_until_somebody_accepts_it() {
     let said = place.run("check data --accept-doubt").ok();
     assert!(said.contains("nothing is in doubt"), "{said}");
     place.run("check data --accept-doubt").refused(2, &["nothing is in doubt on array data"]);
+    let last = place.run("check data --last");
+    last.refused(2, &["has not been checked on this machine", "nothing is in doubt"]);
     assert!(doubt(&place).is_null());
     assert!(!place.run("detail data").out.contains(line));
 }

@@ -104,6 +104,9 @@ pub struct Detail {
     pub has_journal: bool,
     /// Its heartbeat, by which other hosts see that it is in use.
     pub heartbeat: Option<Heartbeat>,
+    /// The lease under which it runs here.
+    #[serde(default)]
+    pub lease: Option<Lease>,
     /// The write-intent bitmap that is kept up to date.
     pub bitmap: Option<Bitmap>,
     /// Least speed of jobs while clients are busy.
@@ -159,6 +162,19 @@ pub struct Heartbeat {
     pub members: usize,
     /// Why the array takes no more writes here, when another host has it.
     pub lost: Option<String>,
+}
+
+/// The lease of an array: only its holder may write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Lease {
+    /// Who gives it.
+    pub place: String,
+    /// Its number, as etcdctl writes it.
+    pub number: String,
+    /// The token: each later holder of the array has a greater one.
+    pub token: i64,
+    /// Milliseconds until this server ends unless it is renewed.
+    pub left_ms: u64,
 }
 
 /// A write-intent bitmap.

@@ -158,6 +158,7 @@ pub fn array(name: &str, members: Vec<Member>) -> Detail {
         has_ppl: false,
         has_journal: false,
         heartbeat: None,
+        lease: None,
         bitmap: None,
         sync_speed_min: 1000,
         sync_speed_max: None,

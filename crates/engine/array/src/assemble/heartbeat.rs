@@ -8,7 +8,7 @@
 //!
 //! The second wait is for hosts that start at the same moment: the last to write finds its own beat, all others find that.
 //! A beat of another start under the same kernel is not waited for where members are locked within a host, or where its
-//! process has ended; two servers of one host that reach members over a network are strangers otherwise. These
+//! process has ended, nor one of an owner of whom the caller knows it, by a lease that has run out; two servers of one host that reach members over a network are strangers otherwise. These
 //! are the rules of ext4's multi-mount protection (fs/ext4/mmp.c: `ext4_multi_mount_protect`), over several members.
 //!
 //! Members' disks that can are reserved for this host before anything is written to them, and taken from a host that has
@@ -107,7 +107,7 @@ pub(super) async fn claim(
     let before = handed_over.max_by_key(|beat| beat.sequence);
     let own = |millis: u32| Heartbeat {
         array,
-        owner: before.map_or_else(|| (ctx.new_uuid)(), |beat| beat.owner),
+        owner: before.map(|beat| beat.owner).or(options.owner).unwrap_or_else(|| (ctx.new_uuid)()),
         boot: options.host.boot,
         sequence: before.map_or(1, |beat| beat.sequence.wrapping_add(1)),
         time: (ctx.wall_clock)(),
@@ -181,8 +181,11 @@ fn post(chosen: &Chosen) -> Option<Post> {
     })
 }
 
-/// Nobody beats so any more, or has handed the array over to this start.
+/// Nobody beats so any more, by the caller's word or the kernel's, or he has handed the array over to this start.
 fn has_ended(ctx: &Context, options: &AssembleOptions, beat: &Heartbeat) -> bool {
+    if options.ended == Some(beat.owner) {
+        return true;
+    }
     let host = &options.host;
     let over = || beat.process.is_some_and(|process| (ctx.has_ended)(&process));
     is_of_this_host(beat, host)

@@ -89,12 +89,16 @@ async fn start(
     options: AssembleOptions,
     beat: Option<FirstBeat>,
 ) -> Result<Arc<Array>, AssembleError> {
-    let Prepared { mut choice, level, layout, logs, journal, resynced, taken, in_doubt } = prepared;
+    let Prepared { mut choice, level, layout, logs, journal, resynced, taken, in_doubt, forced } =
+        prepared;
     let title = choice.title();
     for (_, line) in &taken {
         tracing::warn!(
             "array {title}: taken by force, although the array went on without it: {line}"
         );
+    }
+    if let Some(why) = forced {
+        tracing::warn!("array {title}: {why}");
     }
     let logged = logs.as_ref().map(|logs| logged::judge(logs, &choice, &layout));
     let logs_say_clean = logged.as_ref().is_some_and(|logged| logged.clean);
@@ -275,6 +279,8 @@ pub(crate) struct Prepared {
     pub(crate) taken: Vec<(String, String)>,
     /// The bytes that may be wrong, since it is started by force.
     in_doubt: Option<InDoubt>,
+    /// What has to be said of a start by force.
+    forced: Option<String>,
 }
 
 /// Reads everything that an assembly decides by, and decides. Writes nothing.
@@ -330,7 +336,8 @@ pub(crate) async fn prepare(
     };
     let force = (&given[..], !taken.is_empty());
     let stopped = (!dirty, in_doubt.as_ref());
-    let resynced = match check_complete(&choice, level, options, force, stopped)? {
+    let (resynced, forced) = check_complete(&choice, level, options, force, stopped)?;
+    let resynced = match resynced {
         u64::MAX => u64::MAX,
         // Where it was counted from has another place when the reshape has ended.
         _ if choice.shared.reshape.is_some() => 0,
@@ -339,7 +346,7 @@ pub(crate) async fn prepare(
     let layout = shape?;
     check_survives(&choice, level, &layout, &given)?;
     choice.leave_stale_out();
-    Ok(Prepared { choice, level, layout, logs, journal, resynced, taken, in_doubt })
+    Ok(Prepared { choice, level, layout, logs, journal, resynced, taken, in_doubt, forced })
 }
 
 /// The bytes that may be wrong of an array that was not stopped cleanly and lacks members; `None` where nothing is.
@@ -416,7 +423,7 @@ pub(crate) fn level(choice: &Choice) -> Result<Level, AssembleError> {
 }
 
 /// Refuses a degraded start that the caller did not ask for or that may invent data. Gives the byte
-/// below which redundancy holds; `u64::MAX`: everywhere. `clean`: it was stopped cleanly, or will be as if it had once the
+/// below which redundancy holds (`u64::MAX`: everywhere), and what has to be said when it starts by force. `clean`: it was stopped cleanly, or will be as if it had once the
 /// logs are replayed; `in_doubt`: the bytes of parity levels that may be wrong else.
 fn check_complete(
     choice: &Choice,
@@ -424,7 +431,7 @@ fn check_complete(
     options: &AssembleOptions,
     (given, taken): (&[String], bool),
     (clean, in_doubt): (bool, Option<&InDoubt>),
-) -> Result<u64, AssembleError> {
+) -> Result<(u64, Option<String>), AssembleError> {
     let shared = &choice.shared;
     let clean = clean || !level.has_redundancy();
     let missing = choice.slots_not_in_sync();
@@ -432,7 +439,7 @@ fn check_complete(
     // Writes that a member taken by force lacks may be anywhere.
     let unsynced = || if taken { 0 } else { unsynced(shared) };
     if missing.is_empty() {
-        return Ok(if clean { whole } else { unsynced() });
+        return Ok((if clean { whole } else { unsynced() }, None));
     }
     let (array, left_out) = (choice.title(), choice.all_left_out());
     let empty = choice.empty_slots();
@@ -448,7 +455,7 @@ fn check_complete(
         return Err(AssembleError::Degraded { array, missing: missing_text(&empty), left_out });
     }
     if clean {
-        return Ok(whole);
+        return Ok((whole, None));
     }
     // An array that has never run holds nothing that a wrong parity could spoil.
     let never_ran = shared.events == 0;
@@ -458,19 +465,19 @@ fn check_complete(
             let (missing, in_doubt) = (missing_text(&missing), Box::new(in_doubt));
             return Err(AssembleError::DirtyDegraded { array, missing, left_out, in_doubt });
         }
-        if !shared.is_clean() {
-            tracing::warn!(
-                "array {array}: started by force although it was not stopped cleanly and {}: \
-             blocks of theirs near writes of that moment may come back wrong (the write hole); {}",
+        let forced = (!shared.is_clean()).then(|| {
+            format!(
+                "started by force although it was not stopped cleanly and {}: blocks of theirs near writes of that moment \
+                 may come back wrong (the write hole); {}",
                 missing_text(&missing),
                 in_doubt.map_or_else(String::new, InDoubt::to_string)
-            );
-        }
+            )
+        });
         // As mdadm does: what is there counts as right, where nothing is left to compare it with.
         let nothing_left = choice.slots_without_data().len() >= level.parity_count();
-        return Ok(if nothing_left { whole } else { unsynced() });
+        return Ok((if nothing_left { whole } else { unsynced() }, forced));
     }
-    Ok(unsynced())
+    Ok((unsynced(), None))
 }
 
 fn unsynced(shared: &Superblock) -> u64 {

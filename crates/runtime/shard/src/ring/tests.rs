@@ -1,13 +1,14 @@
 //! Operations through the kernel: files and sockets.
 
 use crate::reactor::Reactor;
-use crate::ring::{ARGUMENT, Bufs, Command, RingOp};
+use crate::ring::{ARGUMENT, Bufs, Command, RingOp, before_submissions};
 use crate::shard::Shard;
 use rustix::fd::OwnedFd;
 use smallvec::smallvec;
 use std::cell::Cell;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 fn shard() -> Shard {
     Shard::with_ring(0).unwrap()
@@ -217,4 +218,19 @@ fn what_waits_on_one_descriptor_is_cancelled_and_nothing_else() {
     ring.cancel_on(&one).unwrap();
     std::io::Write::write_all(&mut there, b"here").unwrap();
     assert_eq!(shard.block_on(goes_on).unwrap().0, 4);
+}
+
+#[test]
+fn whoever_wants_to_is_asked_before_anything_is_handed_to_the_kernel() {
+    static ASKED: AtomicU64 = AtomicU64::new(0);
+    let ask = || {
+        ASKED.fetch_add(1, Ordering::SeqCst);
+    };
+    assert!(before_submissions(Box::new(ask)));
+    assert!(!before_submissions(Box::new(|| ())), "there is one already");
+    let shard = shard();
+    let bufs = smallvec![shard.pool().get(64)];
+    let before = ASKED.load(Ordering::SeqCst);
+    perform(&shard, RingOp::Read { fd: file(100), offset: 0, bufs });
+    assert!(ASKED.load(Ordering::SeqCst) > before);
 }

@@ -10,7 +10,7 @@ pub(super) fn text(detail: &Detail) -> String {
     for group in [array(detail), bitmap(detail), state(detail), shape(detail), policy(detail)] {
         push(&mut lines, group);
     }
-    push(&mut lines, heartbeat(detail).into_iter().collect());
+    push(&mut lines, heartbeat(detail).into_iter().chain(lease(detail)).collect());
     // The lines about a reshape say how far it is.
     let job = detail.job.as_ref().filter(|_| detail.reshape.is_none());
     push(&mut lines, job.map(job_status).into_iter().collect());
@@ -111,6 +111,14 @@ fn heartbeat(detail: &Detail) -> Option<String> {
         ),
     };
     Some(field("Heartbeat", said))
+}
+
+fn lease(detail: &Detail) -> Option<String> {
+    let lease = detail.lease.as_ref()?;
+    let left = lease.left_ms as f64 / 1000.0;
+    let said =
+        format!("{}, token {}, {left:.1} s left, renewed meanwhile", lease.place, lease.token);
+    Some(field("Lease", said))
 }
 
 fn job_status(job: &Job) -> String {

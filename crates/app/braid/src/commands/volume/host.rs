@@ -48,6 +48,7 @@ fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Res
         kept,
         memory_max: memory.for_caches(),
         guard: Guard::AUTO,
+        lease: None,
         door: socket.door(),
         given: Vec::new(),
         sought: None,

@@ -7,6 +7,7 @@ use super::grouping::{Group, Trouble};
 use super::scrubs::Scrubs;
 use super::spares::Spares;
 use crate::hosts::Guard;
+use crate::lease::{NotTaken, Session, Taken};
 use crate::members::Member;
 use crate::on_shard;
 use crate::output;
@@ -16,7 +17,6 @@ use crate::settings::kept::Kept;
 use anyhow::{Context, Result};
 use braid_array::array::Array;
 use braid_array::assemble::assemble;
-use braid_array::error::AssembleError;
 use braid_array::options::AssembleOptions;
 use braid_control::wanted::stack::StackPolicy;
 use braid_device::Target;
@@ -53,6 +53,8 @@ pub struct How {
     pub memory_max: u64,
     /// The means that keep other hosts off the arrays.
     pub guard: Guard,
+    /// The lease that arrays are run under.
+    pub lease: Option<Arc<Session>>,
     /// Spare groups that the configuration gives arrays, before what is kept.
     pub groups: BTreeMap<[u8; 16], SpareGroup>,
 }
@@ -129,9 +131,9 @@ pub fn start_all(
                 }
                 begun.arrays.push(array);
             }
-            Err(error) if how.strict => return Err(error.into()),
+            Err(error) if how.strict => return Err(error),
             Err(error) => {
-                let why = format!("array {name} is not started: {error}");
+                let why = format!("array {name} is not started: {}", output::said(&error));
                 output::note(format!("braid: {why}"));
                 begun.refused.push(why);
                 begun.waiting.extend(members);
@@ -141,22 +143,43 @@ pub fn start_all(
     Ok(())
 }
 
-fn start_one(
-    remotes: &[Remote],
-    start: Start,
-    how: &How,
-) -> Result<Result<Arc<Array>, AssembleError>> {
+fn start_one(remotes: &[Remote], start: Start, how: &How) -> Result<Result<Arc<Array>>> {
+    let uuid = start.group.uuid;
+    let options = match leased(how.lease.as_deref(), (&uuid, &start.group.name), start.options()) {
+        Ok(options) => options,
+        Err(held) => return Ok(Err(held.into())),
+    };
     let options = AssembleOptions {
         force: how.force,
         take_stale: how.force,
-        start_degraded: how.run || start.group.is_as_it_was_left(),
-        ..start.options()
+        // As for mdadm, force says more than run does.
+        start_degraded: how.run || how.force || start.group.is_as_it_was_left(),
+        ..options
     };
     let (remotes, openers) = (remotes.to_vec(), start.group.openers);
     let home = remotes.first().context("at least one shard was started")?.clone();
-    on_shard::run(&home, move |shard| async move {
+    let started = on_shard::run(&home, move |shard| async move {
         assemble(&on_shard::context(&shard, &remotes), openers, options).await
-    })
+    })?;
+    if let (Err(_), Some(lease)) = (&started, &how.lease) {
+        lease.give_up(&uuid);
+    }
+    Ok(started.map_err(Into::into))
+}
+
+/// `options` for an array that is this server's by its lease, where there is one.
+///
+/// # Errors
+/// It is another's.
+pub(super) fn leased(
+    lease: Option<&Session>,
+    (uuid, name): (&[u8; 16], &str),
+    options: AssembleOptions,
+) -> Result<AssembleOptions, NotTaken> {
+    let Some(lease) = lease else { return Ok(options) };
+    let Taken { token, owner, ended } = lease.take(uuid, name)?;
+    tracing::info!("array {name}: lease {} of {}, token {token}", lease.number(), lease.place());
+    Ok(AssembleOptions { owner: Some(owner), ended, ..options })
 }
 
 /// Names what cannot be used.

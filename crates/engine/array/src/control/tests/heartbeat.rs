@@ -217,6 +217,25 @@ fn a_server_whose_process_has_ended_is_not_waited_for() {
 }
 
 #[test]
+fn an_owner_that_has_ended_by_the_callers_word_is_not_waited_for() {
+    let world = World::new(3);
+    let members = mirror(&world, Version::V1_2);
+    let first = AssembleOptions { owner: Some([5; 16]), ..options(0, true) };
+    end(&world, &begin_start(&world, 0, &members, first)).unwrap();
+    assert_eq!(beat_on(&world, &members[0]).unwrap().owner, [5; 16]);
+    // Another's end says nothing of this one, which lives.
+    let wrong = AssembleOptions { ended: Some([6; 16]), ..options(1, true) };
+    let refused = end(&world, &begin_start(&world, 1, &members, wrong)).err().unwrap();
+    assert!(matches!(refused, AssembleError::UsedElsewhere { .. }), "{refused}");
+    world.shards[0].abandon();
+    let since = world.shards[2].now();
+    let next = AssembleOptions { ended: Some([5; 16]), ..options(2, true) };
+    end(&world, &begin_start(&world, 2, &members, next)).unwrap();
+    // A beat of its own.
+    assert_eq!((world.shards[2].now() - since) / SECOND, 1);
+}
+
+#[test]
 fn of_two_that_start_at_the_same_moment_one_at_most_does() {
     let world = World::new(2);
     let members = mirror(&world, Version::V1_2);
