@@ -85,9 +85,13 @@ impl WriteBack {
         if is_enough {
             self.begin(async |own| own.write_out().await);
         } else if is_first {
-            self.begin(async |own| {
-                own.shard.sleep(LINGER).await;
-                own.write_out().await;
+            // Whoever lets the device go before has flushed it, and it is to be free at once.
+            let (shard, own) = (self.shard.clone(), Weak::clone(&self.me));
+            self.shard.spawn(async move {
+                shard.sleep(LINGER).await;
+                if let Some(own) = own.upgrade() {
+                    own.write_out().await;
+                }
             });
         }
         true

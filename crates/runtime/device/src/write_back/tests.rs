@@ -195,3 +195,14 @@ fn what_comes_while_a_batch_leaves_is_newer() {
         vec![2; 4096]
     );
 }
+
+#[test]
+fn a_device_whose_filter_is_let_go_is_not_held_any_longer() {
+    let shard = shard();
+    let (log, back) = over_log(&shard);
+    back.keep(&fill(&shard, 0, 4096, 1));
+    flush(&shard, &back).unwrap();
+    drop(back);
+    while shard.turn().progressed {}
+    assert_eq!(Rc::strong_count(&log), 1);
+}
