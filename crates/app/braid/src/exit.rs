@@ -25,6 +25,11 @@ pub struct Ended(pub String);
 #[error("{}", .0.error)]
 pub struct Refused(pub Refusal);
 
+/// A refusal of that kind.
+pub fn refused(code: Code, error: impl Into<String>) -> anyhow::Error {
+    Refused(Refusal::new(code, error)).into()
+}
+
 /// The exit code of an error.
 pub fn code_of(error: &anyhow::Error) -> ExitCode {
     let unreadable = match error.downcast_ref::<Refused>() {

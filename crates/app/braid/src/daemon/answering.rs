@@ -11,12 +11,15 @@ use super::orders::{NoSuchArray, order, status, stopped};
 use super::running::Running;
 use super::scrubs::Known;
 use super::{flags, levels, resizing, salvaged, stacking};
+use crate::exit::Refused;
 use anyhow::{Result, bail};
 use braid_array::array::Array;
 use braid_array::control::Control;
+use braid_array::error::{ControlError, ExamineError};
 use braid_array::state::flags::MemberFlags;
 use braid_control::api::serving::Handler;
 use braid_control::protocol::{Answer, Code, Detail, Lease, Listed, Refusal, Request};
+use braid_device::OpenError;
 use braid_device::Target;
 use braid_format::uuid_text;
 use std::rc::Rc;
@@ -59,11 +62,8 @@ impl Running {
                 answer(last);
             }
             Err(error) => {
-                let code = match error.is::<NoSuchArray>() {
-                    true => Code::NoSuchArray,
-                    false => Code::Refused,
-                };
-                answer(Answer::Refused(Refusal::new(code, crate::output::said(&error))));
+                let said = crate::output::said(&error);
+                answer(Answer::Refused(Refusal::new(code_of(&error), said)));
             }
         }
         drop(asked);
@@ -299,6 +299,29 @@ impl Running {
         }
         let detail = self.detail(array)?;
         Ok(Answer::Idle { last: detail.last_job.clone(), detail: Box::new(detail) })
+    }
+}
+
+/// The kind of an error.
+fn code_of(error: &anyhow::Error) -> Code {
+    if let Some(Refused(refusal)) = error.downcast_ref() {
+        return refusal.code;
+    }
+    if error.is::<NoSuchArray>() {
+        return Code::NoSuchArray;
+    }
+    if error.is::<OpenError>() || error.is::<ExamineError>() {
+        return Code::Io;
+    }
+    match error.downcast_ref::<ControlError>() {
+        Some(ControlError::NoSuchMember { .. }) => Code::NoSuchMember,
+        Some(ControlError::Busy { .. } | ControlError::SettingDuring { .. }) => Code::JobRuns,
+        Some(ControlError::AlreadyMember { .. } | ControlError::NotRemovable { .. }) => Code::InUse,
+        Some(ControlError::OtherArray { .. } | ControlError::RanApart { .. }) => Code::NeedsForce,
+        Some(
+            ControlError::Io { .. } | ControlError::Open { .. } | ControlError::Examine { .. },
+        ) => Code::Io,
+        _ => Code::Refused,
     }
 }
 

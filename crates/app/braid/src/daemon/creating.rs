@@ -6,6 +6,7 @@ use super::running::Running;
 use super::starting::leased;
 use crate::creating::report::{Report, text};
 use crate::creating::{Plan, Refusal, Wish, make, plan};
+use crate::exit::refused;
 use crate::members::{Member, parse_all};
 use crate::on_shard;
 use crate::settings::{ArraySettings, Assignment};
@@ -15,7 +16,7 @@ use braid_array::create::Created;
 use braid_array::options::AssembleOptions;
 use braid_array::state::flags::MemberFlags;
 use braid_control::array_name::ArrayName;
-use braid_control::protocol::Answer;
+use braid_control::protocol::{Answer, Code};
 use braid_control::wanted::array::Shape;
 use braid_device::{Opener, Target};
 use std::sync::Arc;
@@ -71,7 +72,7 @@ impl Running {
         });
         let plan = match plan {
             Ok(plan) => plan,
-            Err(Refusal::Occupied(why)) => bail!(why),
+            Err(Refusal::Occupied(why)) => return Err(refused(Code::NeedsForce, why)),
             Err(Refusal::Other(error)) => return Err(error),
         };
         let shards = u16::try_from(self.remotes.len()).unwrap_or(u16::MAX);

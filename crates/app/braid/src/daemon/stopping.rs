@@ -3,13 +3,14 @@
 use super::orders::status;
 use super::running::Running;
 use super::stacking;
+use crate::exit::refused;
 use crate::on_shard;
 use anyhow::{Result, anyhow, bail};
 use braid_array::array::Array;
 use braid_array::control::Control;
 use braid_array::state::ArrayId;
 use braid_array::status::{Ended, Left};
-use braid_control::protocol::Answer;
+use braid_control::protocol::{Answer, Code};
 use braid_device::Target;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -101,10 +102,11 @@ impl Running {
             let name = array.name();
             let users = stacking::users(&self.arrays())?;
             if let Some(user) = users.get(name).filter(|_| wanted.is_some()) {
-                bail!(
+                let why = format!(
                     "array {name} is a member of array {user}: stop {user} first, or fail array:{name} there and \
                      remove it"
                 );
+                return Err(refused(Code::InUse, why));
             }
             self.no_brick(name)?;
             let members = status(array)?.members;
@@ -168,10 +170,10 @@ impl Running {
             Some(name) => (format!("array {name} is"), format!("braid stop {name} --force")),
             None => ("arrays are".to_string(), "braid stop --all --force".to_string()),
         };
-        bail!(
-            "{what} used by clients: {}; disconnect them, or cut them off: {again}",
-            clients.join(", ")
-        )
+        let clients = clients.join(", ");
+        let why =
+            format!("{what} used by clients: {clients}; disconnect them, or cut them off: {again}");
+        Err(refused(Code::InUse, why))
     }
 }
 

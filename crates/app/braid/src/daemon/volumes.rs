@@ -2,11 +2,12 @@
 
 use super::End;
 use super::running::Running;
+use crate::exit::refused;
 use crate::output;
 use crate::volumes::{Arrays, Events, Hosted};
 use anyhow::{Result, bail};
-use braid_control::protocol::Answer;
 use braid_control::protocol::volume::{VolumeDetail, VolumeRequest};
+use braid_control::protocol::{Answer, Code};
 use braid_device::Opener;
 use std::sync::{Arc, PoisonError, Weak};
 use uuid::Uuid;
@@ -67,10 +68,13 @@ impl Running {
     /// Refuses what would take an array away from a volume.
     pub(super) fn no_brick(&self, array: &str) -> Result<()> {
         match self.volumes.user_of(array) {
-            Some(volume) => bail!(
-                "array {array} is a brick of volume {volume}: braid volume remove {volume} array:{array}, or braid \
-                 volume unmount {volume}"
-            ),
+            Some(volume) => {
+                let why = format!(
+                    "array {array} is a brick of volume {volume}: braid volume remove {volume} array:{array}, or braid \
+                     volume unmount {volume}"
+                );
+                Err(refused(Code::InUse, why))
+            }
             None => Ok(()),
         }
     }

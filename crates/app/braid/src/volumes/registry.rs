@@ -5,10 +5,12 @@
 use super::arrays::Arrays;
 use super::hosted::{Events, Hosted, locked};
 use super::kept;
+use crate::exit::refused;
 use crate::members::{Member, parse_bricks};
 use crate::output;
 use crate::settings::kept::Kept;
 use anyhow::{Context, Result, bail};
+use braid_control::protocol::Code;
 use braid_device::Opener;
 use braid_device::file::Mode;
 use braid_shard::mailbox::Remote;
@@ -154,10 +156,14 @@ impl Volumes {
         let Some(wanted) = wanted else {
             return match all.as_slice() {
                 [only] => Ok(Arc::clone(only)),
-                [] => bail!("no volume is mounted; `braid volume mount NAME DIR` mounts one"),
+                [] => Err(refused(
+                    Code::NoSuchVolume,
+                    "no volume is mounted; `braid volume mount NAME DIR` mounts one",
+                )),
                 _ => bail!("several volumes are mounted, say which: {}", names()),
             };
         };
+        let none = |why: String| Err(refused(Code::NoSuchVolume, why));
         let uuid = Uuid::parse_str(wanted).ok();
         let is = |hosted: &&Arc<Hosted>| {
             hosted.name == wanted || Some(hosted.uuid) == uuid || hosted.is_at(wanted)
@@ -165,10 +171,10 @@ impl Volumes {
         let found: Vec<_> = all.iter().filter(is).collect();
         match found.as_slice() {
             [only] => Ok(Arc::clone(only)),
-            [] if all.is_empty() => {
-                bail!("no volume {wanted} is mounted; `braid volume mount {wanted} DIR` mounts it")
-            }
-            [] => bail!("no volume {wanted} is mounted here; there is: {}", names()),
+            [] if all.is_empty() => none(format!(
+                "no volume {wanted} is mounted; `braid volume mount {wanted} DIR` mounts it"
+            )),
+            [] => none(format!("no volume {wanted} is mounted here; there is: {}", names())),
             _ => bail!("several volumes are called {wanted}: give the directory or UUID of one"),
         }
     }

@@ -76,6 +76,15 @@ fn the_examples_of_the_page_work() {
 fn a_refusal_has_a_status_and_a_code() {
     let place = Place::new();
     let _server = place.serve("--create data -l 1 -n 2 --assume-clean ram:16M ram:16M");
+    place.members(&["a", "b"]);
+    place.run("create below -l 1 -n 2 --assume-clean --start a b").ok();
+    place.run("create above -l 0 -n 1 --force --start array:below").ok();
+    let other = Place::new();
+    other.members(&["a", "b"]);
+    other.run("create there -l 1 -n 2 --assume-clean a b").ok();
+    let members = ["a", "b"].map(|name| other.path(name));
+    let shape = serde_json::json!({"level": "1", "raid_devices": 2});
+    let occupied = serde_json::json!({"name": "x", "members": members, "shape": shape}).to_string();
     for (words, status, code) in [
         (&["http://b/v1/arrays/other"][..], 404, "no-such-array"),
         (&["http://b/v1/colours"], 404, "not-found"),
@@ -87,6 +96,9 @@ fn a_refusal_has_a_status_and_a_code() {
             "bad-request",
         ),
         (&["http://b/v1/arrays/data/resync", "--data", "{}"], 409, "refused"),
+        (&["http://b/v1/volumes/other"], 404, "no-such-volume"),
+        (&["http://b/v1/arrays", "--data", &occupied], 409, "needs-force"),
+        (&["http://b/v1/arrays/below/stop", "--data", "{}"], 409, "in-use"),
     ] {
         let (found, answer) = ask(&place, words);
         assert_eq!((found, answer["code"].as_str()), (status, Some(code)), "{words:?}: {answer}");

@@ -67,6 +67,7 @@ fn a_bare_system_has_arrays_at_boot_and_nothing_after_a_purge() {
         "./sbin/mount.fuse.braid",
         "./usr/share/man/man8/braid-daemon.8.gz",
         "./usr/share/bash-completion/completions/braid",
+        "./usr/share/doc/braid/THIRD-PARTY.gz",
     ] {
         assert!(listed.lines().any(|line| line.ends_with(file)), "{file} is not in {listed}");
     }
@@ -80,6 +81,11 @@ fn a_bare_system_has_arrays_at_boot_and_nothing_after_a_purge() {
         ran(command.args(words).env("DPKG_MAINTSCRIPT_DEBUG", "0"));
     };
     dpkg(&["-i", &package]);
+    let notices = root.join("usr/share/doc/braid/THIRD-PARTY.gz");
+    let notices = ran(Command::new("zcat").arg(notices));
+    for words in ["\nrustls ", "\nio-uring ", "Apache-2.0", "Permission is hereby granted"] {
+        assert!(notices.contains(words), "{words} is not in the notices");
+    }
     for name in ["a", "b"] {
         File::create(root.join("srv").join(name)).unwrap().set_len(MEMBER).unwrap();
     }

@@ -16,10 +16,22 @@ pub struct Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Code {
-    /// It was understood, and cannot be done now, or failed.
+    /// It was understood, and cannot be done now, or failed, for another reason than those below.
     Refused,
     /// There is no such array here.
     NoSuchArray,
+    /// The array has no such member.
+    NoSuchMember,
+    /// No such volume is mounted here.
+    NoSuchVolume,
+    /// Clients, another array or a volume use it.
+    InUse,
+    /// A job is under way that has to end first.
+    JobRuns,
+    /// Something may be lost by it: it is done when it is asked for by force.
+    NeedsForce,
+    /// A device could not be read or written.
+    Io,
     /// The request is not understood.
     BadRequest,
     /// There is no such path.
@@ -45,9 +57,10 @@ impl Code {
             Code::BadRequest => 400,
             Code::Unauthorized => 401,
             Code::Forbidden => 403,
-            Code::NoSuchArray | Code::NotFound => 404,
+            Code::NoSuchArray | Code::NoSuchMember | Code::NoSuchVolume | Code::NotFound => 404,
             Code::MethodNotAllowed => 405,
-            Code::Refused => 409,
+            Code::Refused | Code::InUse | Code::JobRuns | Code::NeedsForce => 409,
+            Code::Io => 500,
             Code::WrongHost => 421,
             Code::Busy | Code::Ending => 503,
         }
@@ -58,6 +71,12 @@ impl Code {
         match self {
             Code::Refused => "refused",
             Code::NoSuchArray => "no-such-array",
+            Code::NoSuchMember => "no-such-member",
+            Code::NoSuchVolume => "no-such-volume",
+            Code::InUse => "in-use",
+            Code::JobRuns => "job-runs",
+            Code::NeedsForce => "needs-force",
+            Code::Io => "io",
             Code::BadRequest => "bad-request",
             Code::NotFound => "not-found",
             Code::MethodNotAllowed => "method-not-allowed",
@@ -87,6 +106,12 @@ mod tests {
         for code in [
             Code::Refused,
             Code::NoSuchArray,
+            Code::NoSuchMember,
+            Code::NoSuchVolume,
+            Code::InUse,
+            Code::JobRuns,
+            Code::NeedsForce,
+            Code::Io,
             Code::BadRequest,
             Code::NotFound,
             Code::MethodNotAllowed,
