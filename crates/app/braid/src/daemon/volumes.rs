@@ -5,7 +5,7 @@ use super::running::Running;
 use crate::exit::refused;
 use crate::output;
 use crate::volumes::{Arrays, Events, Hosted};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use braid_control::protocol::volume::{VolumeDetail, VolumeRequest};
 use braid_control::protocol::{Answer, Code};
 use braid_device::Opener;
