@@ -1,6 +1,6 @@
-//! The table of bugs that are planted on purpose in the engines, one at a time, to show that runs find them.
+//! The table of bugs that are planted on purpose in the engines and devices, one at a time, to show that runs find them.
 //!
-//! A name stands here and, as `planted("name")`, once or more in the code of an engine. A bug is of the class of
+//! A name stands here and, as `planted("name")`, once or more in the code of an engine, or of a device. A bug is of the class of
 //! a real one that was found otherwise, or that nothing but a simulator would find.
 //!
 //! Owns no way to plant them: `braid_shard::plant` has that. `canaries` looks for each.
@@ -197,9 +197,9 @@ mod tests {
     #[test]
     fn the_table_has_each_planted_bug_once_and_no_other() {
         let mut found = BTreeSet::new();
-        for engine in ["array", "volume"] {
-            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../engine");
-            asked(&root.join(engine).join("src"), &mut found);
+        for part in ["engine/array", "engine/volume", "runtime/device"] {
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+            asked(&root.join(part).join("src"), &mut found);
         }
         let names: BTreeSet<String> = PLANTS.iter().map(|plant| plant.name.to_string()).collect();
         assert_eq!(names.len(), PLANTS.len());
