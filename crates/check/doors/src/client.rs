@@ -63,6 +63,14 @@ pub trait Client: Send {
     /// Sends a request, without waiting for its answer. At most [`DEPTH`] are under way.
     fn submit(&mut self, tag: u32, command: Command);
 
+    /// The bytes that [`submit`](Client::submit) would send for a write of `data`; `None` where a request is more than bytes in a socket.
+    fn words_of_write(&mut self, _tag: u32, _offset: u64, _data: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Sends some of those bytes.
+    fn say(&mut self, _words: &[u8]) {}
+
     /// Waits for one answer, in whatever order they come.
     fn answer(&mut self, within: Duration) -> Answer;
 }

@@ -44,6 +44,7 @@ macro_rules! conformance {
                 a_successor_goes_on_with_clients_where_it_can, a_stop_leaves_nothing_behind;
             abuse: a_client_that_vanishes_with_requests_under_way_harms_nobody,
                 garbage_ends_that_client_only, silence_costs_nobody_anything,
+                a_byte_now_and_then_costs_nobody_anything, requests_that_trickle_in_hold_nobody_up,
                 hundreds_of_clients_are_served, ten_thousand_connections_cost_nobody_anything,
                 too_many_clients_are_turned_away;
         );

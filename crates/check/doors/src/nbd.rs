@@ -43,6 +43,25 @@ impl Adapter for Nbd {
         Arc::new(server.expect("an NBD server"))
     }
 
+    fn start_hurried(
+        &self,
+        socket: &Path,
+        shards: &[Remote],
+        target: Arc<dyn Target>,
+        handshake: Duration,
+    ) -> Option<Arc<dyn Export>> {
+        let (limits, address) =
+            (Limits { handshake, ..limits() }, Address::Unix(socket.to_path_buf()));
+        let server = Server::start_within(&limits, shards, &[address], vec![target], None);
+        Some(Arc::new(server.expect("an NBD server")))
+    }
+
+    fn first_words(&self) -> Vec<u8> {
+        // Flags, and the beginning of an option that asks for an export with a long name.
+        let head = [&3u32.to_be_bytes()[..], b"IHAVEOPT", &7u32.to_be_bytes()].concat();
+        [&head[..], &4000u32.to_be_bytes(), &3000u32.to_be_bytes(), &[b'x'; 2999]].concat()
+    }
+
     fn adopt(
         &self,
         sockets: Vec<Listening>,
@@ -141,6 +160,18 @@ impl Client for Plain {
         let request = Request { cookie, command, flags, offset, length };
         // A server that has left is noticed by what it answers.
         let _ = self.socket.send(&request.encode(), &data);
+    }
+
+    fn words_of_write(&mut self, tag: u32, offset: u64, data: &[u8]) -> Option<Vec<u8>> {
+        let (cookie, length) = (u64::from(tag), data.len() as u64);
+        let request = Request { cookie, command: Verb::Write, flags: 0, offset, length };
+        self.asked.insert(cookie, 0);
+        Some([&request.encode()[..], data].concat())
+    }
+
+    fn say(&mut self, words: &[u8]) {
+        // As in `submit`.
+        let _ = self.socket.send(words, &[]);
     }
 
     fn answer(&mut self, within: Duration) -> Answer {

@@ -22,6 +22,22 @@ pub trait Adapter: Sync {
     /// Opens the door at `socket` for at most [`CLIENTS_MAX`] clients.
     fn start(&self, socket: &Path, shards: &[Remote], target: Arc<dyn Target>) -> Arc<dyn Export>;
 
+    /// Opens it for clients who must have ended their handshake within `handshake`; `None` where there is none.
+    fn start_hurried(
+        &self,
+        _socket: &Path,
+        _shards: &[Remote],
+        _target: Arc<dyn Target>,
+        _handshake: Duration,
+    ) -> Option<Arc<dyn Export>> {
+        None
+    }
+
+    /// The beginning of a client's right words, which are not all in it; none where clients are no sockets.
+    fn first_words(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
     /// Opens it at sockets that another has handed over.
     fn adopt(
         &self,
@@ -75,12 +91,30 @@ impl<'a> Rig<'a> {
     /// When the machine has no io_uring, or no room for a socket.
     #[must_use]
     pub fn of(adapter: &'a dyn Adapter, shape: Shape) -> Rig<'a> {
+        let start =
+            |socket: &Path, shards: &[Remote], target| Some(adapter.start(socket, shards, target));
+        Rig::behind(adapter, shape, start).expect("a door")
+    }
+
+    /// A usual disk behind a door whose clients have so long for their handshakes; `None` where there are none.
+    #[must_use]
+    pub fn hurried(adapter: &'a dyn Adapter, handshake: Duration) -> Option<Rig<'a>> {
+        Rig::behind(adapter, Shape::default(), |socket, shards, target| {
+            adapter.start_hurried(socket, shards, target, handshake)
+        })
+    }
+
+    fn behind(
+        adapter: &'a dyn Adapter,
+        shape: Shape,
+        start_door: impl FnOnce(&Path, &[Remote], Arc<dyn Target>) -> Option<Arc<dyn Export>>,
+    ) -> Option<Rig<'a>> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let shards = start(2).expect("two shards with io_uring");
         let disk = Disk::new(shape, 1);
         let target: Arc<dyn Target> = Arc::new(disk.clone());
-        let door = adapter.start(&folder.path().join("socket"), shards.remotes(), target);
-        Rig { adapter, disk, door, shards, folder }
+        let door = start_door(&folder.path().join("socket"), shards.remotes(), target)?;
+        Some(Rig { adapter, disk, door, shards, folder })
     }
 
     /// Where the door listens.
@@ -129,6 +163,16 @@ impl<'a> Rig<'a> {
     pub fn tasks(&self) -> usize {
         let tasks = |remote: &Remote| remote.call(|shard| shard.live_tasks()).expect("a shard");
         self.shards().iter().map(tasks).sum()
+    }
+
+    /// Bytes of buffers that all shards have given out.
+    ///
+    /// # Panics
+    /// When a shard has ended.
+    #[must_use]
+    pub fn buffers(&self) -> usize {
+        let used = |remote: &Remote| remote.call(|shard| shard.pool().outstanding());
+        self.shards().iter().map(|remote| used(remote).expect("a shard")).sum()
     }
 
     /// A fresh client writes and reads back.

@@ -6,7 +6,7 @@
 //!
 //! Doors that serve sockets on shards have the same frame: an [`Acceptor`] takes connections of those who are [`Allowed`], the [`Register`] bounds and
 //! ends them, [`Connections`] holds them for a drain, [`stream`] moves their bytes, [`memory`] bounds what all of them hold.
-//! [`tls`] is what a server proves itself with where connections are encrypted. [`unaligned`] is for clients that count in
+//! [`tls`] is what a server proves itself with where connections are encrypted, and [`pace`] bounds what handshakes cost others. [`unaligned`] is for clients that count in
 //! bytes; a [`gate`] keeps others' writes away meanwhile.
 //!
 //! It knows no protocol, and no target beyond its name.
@@ -25,6 +25,7 @@ pub mod gate;
 mod listener;
 mod listeners;
 pub mod memory;
+pub mod pace;
 mod peer;
 mod register;
 pub mod socket_file;

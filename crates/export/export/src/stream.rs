@@ -16,7 +16,8 @@ use braid_shard::ring::{Bufs, Ring, RingOp, RingSink, SEGMENTS_MAX};
 use braid_shard::{Buf, BufMut, Shard, TaskId};
 use rustix::net::{SendFlags, Shutdown};
 
-use crate::tls::{Handed, Pace, Session, Tls, TlsError, drop_first, sealed_bytes};
+use crate::pace::Pace;
+use crate::tls::{Handed, Session, Tls, TlsError, drop_first, sealed_bytes};
 
 /// Bytes that one receive may bring when small messages are expected: room for over a thousand
 /// requests, small enough to stay in the L2 cache.

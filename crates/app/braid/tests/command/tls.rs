@@ -44,6 +44,51 @@ fn an_array_is_served_to_clients_with_a_certificate_and_to_nobody_else() {
     ended.ok();
 }
 
+/// libnbd's client; its authority is ours each time, so that it is the server who refuses.
+#[test]
+fn strangers_and_clients_with_keys_only_are_refused_by_one_line_each() {
+    let (place, other) = (Place::new(), Place::new());
+    certificates(&place);
+    certificates(&other);
+    place.members(&["a", "b"]);
+    place.run("create data -l 1 -n 2 --assume-clean a b").ok();
+    let tls = "--tls require --tls-certificates . --tls-verify-peer --nbd tcp:127.0.0.1:0";
+    let server = place.serve(&format!("a b {tls}"));
+    let found = server.said.split_whitespace().find(|word| word.starts_with("nbds://"));
+    let uri = found.unwrap_or_else(|| panic!("no nbds:// in {}", server.said)).to_owned();
+    // A certificate of another authority.
+    fs::create_dir(place.path("stranger")).unwrap();
+    for (from, name) in [
+        (place.path("ca-cert.pem"), "ca-cert.pem"),
+        (other.path("client-cert.pem"), "client-cert.pem"),
+        (other.path("client-key.pem"), "client-key.pem"),
+    ] {
+        fs::copy(from, place.path("stranger").join(name)).unwrap();
+    }
+    let stranger = format!("{uri}?tls-certificates={}", place.path("stranger").display());
+    let refused = place.tool("nbdinfo", &[&stranger]);
+    assert_ne!(refused.code, 0);
+    assert!(refused.err.contains("alert"), "{}", refused.err);
+    // A key, and no certificates at all.
+    fs::write(place.path("keys.psk"), format!("alice:{}\n", "5a".repeat(32))).unwrap();
+    let keys = format!(
+        "{}?tls-psk-file={}",
+        uri.replace("nbds://", "nbds://alice@"),
+        place.path("keys.psk").display()
+    );
+    let refused = place.tool("nbdinfo", &[&keys]);
+    assert_ne!(refused.code, 0);
+    assert!(refused.err.contains("alert"), "{}", refused.err);
+    place.run("stop data").ok();
+    let ended = server.ended();
+    let lines: Vec<&str> = ended.err.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", ended.err);
+    assert!(lines.iter().all(|line| line.contains("NBD client refused")), "{lines:?}");
+    assert!(lines[0].contains("127.0.0.1:") && lines[0].contains("UnknownIssuer"), "{}", lines[0]);
+    assert!(lines[1].contains("127.0.0.1:"), "{}", lines[1]);
+    ended.ok();
+}
+
 #[test]
 fn certificates_that_cannot_be_used_are_named_before_anything_listens() {
     let place = Place::new();

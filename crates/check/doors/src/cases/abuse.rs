@@ -4,6 +4,7 @@ use crate::client::{Command, PATIENCE};
 use crate::rig::{CLIENTS_MAX, wait_until};
 use crate::{Adapter, Rig};
 use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// The device finishes what it has, whoever asked for it.
@@ -72,6 +73,100 @@ pub fn silence_costs_nobody_anything(adapter: &dyn Adapter) {
     rig.assert_serves();
     assert_eq!(rig.door.drain(Duration::from_secs(5)), 0);
     rig.door.resume();
+    rig.assert_serves();
+}
+
+/// Clients that say the right words, a byte now and then. Where there is a handshake they are disconnected when its time is
+/// over, however much they still send; elsewhere they cost a buffer each. Nobody else waits for them.
+pub fn a_byte_now_and_then_costs_nobody_anything(adapter: &dyn Adapter) {
+    const SLOW: usize = 50;
+    let hurried = Rig::hurried(adapter, Duration::from_secs(1));
+    let ends = hurried.is_some();
+    let rig = hurried.unwrap_or_else(|| Rig::new(adapter));
+    let words = adapter.first_words();
+    let mut witness = rig.client();
+    witness.flush();
+    let before = rig.buffers();
+    let mut slow: Vec<_> = (0..SLOW).map(|_| rig.connection()).collect();
+    let mut said = words.iter();
+    let mut left = slow.len();
+    for round in 0.. {
+        // One that has been disconnected takes no more.
+        let byte = said.next().copied();
+        if let Some(byte) = byte {
+            slow.iter_mut().for_each(|socket| drop(socket.write_all(&[byte])));
+        }
+        witness.fill(1 << 20, 512, round as u8);
+        assert_eq!(witness.read(1 << 20, 512), vec![round as u8; 512]);
+        let used = rig.buffers() - before;
+        assert!(used <= SLOW * SLOW_BYTES_MAX, "{used} bytes of buffers for {SLOW} slow clients");
+        std::thread::sleep(Duration::from_millis(4));
+        slow.retain_mut(|socket| !(ends && has_ended(socket)));
+        left = slow.len();
+        match ends {
+            true if left == 0 => break,
+            true => assert!(byte.is_some(), "{left} clients were not disconnected in time"),
+            // Long enough for those that have a handshake.
+            false if round == 250 => break,
+            false => {}
+        }
+    }
+    assert_eq!(left == 0, ends);
+    drop(slow);
+    wait_until("one client", || rig.door.clients().len() == 1);
+    rig.assert_serves();
+}
+
+/// Bytes of buffers that a client which has not said much may cost.
+const SLOW_BYTES_MAX: usize = 72 << 10;
+
+/// The server has closed the connection.
+fn has_ended(socket: &mut UnixStream) -> bool {
+    socket.set_nonblocking(true).expect("a socket");
+    let mut answer = [0; 4096];
+    let ended = loop {
+        match socket.read(&mut answer) {
+            Ok(0) => break true,
+            // An answer to the first words.
+            Ok(_) => {}
+            Err(error) => break error.kind() != std::io::ErrorKind::WouldBlock,
+        }
+    };
+    socket.set_nonblocking(false).expect("a socket");
+    ended
+}
+
+/// Requests that come byte by byte, where requests are bytes: each is carried out once it is whole, and costs others nothing
+/// until then.
+pub fn requests_that_trickle_in_hold_nobody_up(adapter: &dyn Adapter) {
+    const SLOW: usize = 16;
+    let rig = Rig::new(adapter);
+    let mut witness = rig.client();
+    witness.flush();
+    let mut slow: Vec<_> = (0..SLOW).map(|_| rig.client()).collect();
+    let before = rig.buffers();
+    let writes: Vec<_> = slow
+        .iter_mut()
+        .enumerate()
+        .filter_map(|(nr, client)| client.words_of_write(7, nr as u64 * 512, &[nr as u8; 512]))
+        .collect();
+    let longest = writes.iter().map(Vec::len).max().unwrap_or_default();
+    for at in 0..longest {
+        for (client, words) in slow.iter_mut().zip(&writes) {
+            client.say(&words[at..(at + 1).min(words.len())]);
+        }
+        if at % 16 == 0 {
+            witness.fill(1 << 20, 512, at as u8);
+            assert_eq!(witness.read(1 << 20, 512), vec![at as u8; 512]);
+            let used = rig.buffers() - before;
+            assert!(used <= SLOW * SLOW_BYTES_MAX, "{used} bytes for {SLOW} slow requests");
+        }
+    }
+    for (nr, client) in slow.iter_mut().enumerate().take(writes.len()) {
+        let answer = client.answer(PATIENCE);
+        assert!(matches!(answer, crate::Answer::Done(7, Ok(_))), "{answer:?}");
+        assert_eq!(witness.read(nr as u64 * 512, 512), vec![nr as u8; 512]);
+    }
     rig.assert_serves();
 }
 

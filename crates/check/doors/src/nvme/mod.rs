@@ -4,11 +4,12 @@
 #![allow(clippy::unwrap_used)]
 
 pub mod host;
+pub mod proof;
 
 use crate::{Adapter, Answer, Client, Command, Failure, Properties};
 use braid_device::Target;
 use braid_export::{Export, Listening};
-use braid_nvme::protocol::{COMMAND_BYTES, Command as Raw, Sgl, Status, io};
+use braid_nvme::protocol::{COMMAND_BYTES, Command as Raw, Initialize, Sgl, Status, admin, io};
 use braid_nvme::{Address, Limits, Server};
 use braid_shard::mailbox::Remote;
 use host::{Host, Silence, Wishes};
@@ -50,6 +51,36 @@ impl Adapter for Nvme {
 
     fn start(&self, socket: &Path, shards: &[Remote], target: Arc<dyn Target>) -> Arc<dyn Export> {
         Arc::new(start(&limits(), socket, shards, target))
+    }
+
+    fn start_hurried(
+        &self,
+        socket: &Path,
+        shards: &[Remote],
+        target: Arc<dyn Target>,
+        handshake: Duration,
+    ) -> Option<Arc<dyn Export>> {
+        let limits = Limits { handshake, ..limits() };
+        Some(Arc::new(start(&limits, socket, shards, target)))
+    }
+
+    fn first_words(&self) -> Vec<u8> {
+        let wanted = Initialize {
+            host_alignment: 0,
+            header_digest: false,
+            data_digest: false,
+            ready_max: 1,
+        };
+        // And of a Connect all but its last byte.
+        let data = host::names(&subsystem()).encode();
+        let connect = Raw::of(admin::FABRICS, 1, 0)
+            .with(4, &[1])
+            .with(44, &63u16.to_le_bytes())
+            .with_data(Sgl::InCapsule(0, data.len() as u32));
+        let connect = connect.capsule_before(data.len(), false, false);
+        let mut words = [&wanted.encode()[..], &connect, &data].concat();
+        words.pop();
+        words
     }
 
     fn adopt(
@@ -188,6 +219,19 @@ impl Client for Plain {
                 self.host.io.send(&raw, &[]);
             }
         }
+    }
+
+    fn words_of_write(&mut self, tag: u32, offset: u64, data: &[u8]) -> Option<Vec<u8>> {
+        let (id, length) = (self.host.io.id(), data.len() as u64);
+        let raw = self.with_blocks(io::WRITE, id, offset, length);
+        let raw = raw.with_data(Sgl::InCapsule(0, length as u32));
+        self.asked.insert(id, tag);
+        Some([&raw.capsule_before(data.len(), false, false)[..], data].concat())
+    }
+
+    fn say(&mut self, words: &[u8]) {
+        // As in `submit`.
+        let _ = self.host.io.socket.send(words, &[]);
     }
 
     fn answer(&mut self, within: Duration) -> Answer {

@@ -31,6 +31,13 @@ impl Adapter for VhostUser {
         Arc::new(server.expect("a vhost-user server"))
     }
 
+    fn first_words(&self) -> Vec<u8> {
+        // It asks for features, a thousand times, and again but for the last byte.
+        let mut words = [1u32, 1, 0].map(u32::to_ne_bytes).concat().repeat(1000);
+        words.pop();
+        words
+    }
+
     fn adopt(
         &self,
         sockets: Vec<Listening>,

@@ -1,13 +1,14 @@
 //! Hosts that must prove their names.
 
 use braid_doors::nvme::host::{HOST_NQN, Link, PATIENCE, Silence, Wishes, names};
+use braid_doors::nvme::proof::{
+    Host, TRANSACTION, authentication, negotiate, prove, receive, send, send_bytes,
+};
 use braid_doors::nvme::{limits, start, subsystem};
 use braid_doors::{Disk, Shape};
 use braid_export::Export;
-use braid_nvme::protocol::authentication::{Failure, Message, SECURITY_PROTOCOL};
-use braid_nvme::protocol::{
-    Command, ConnectData, DISCOVERY_NQN, Prover, Secret, Sgl, Statement, Status, admin,
-};
+use braid_nvme::protocol::authentication::{Failure, Message};
+use braid_nvme::protocol::{Command, ConnectData, DISCOVERY_NQN, Group, Sgl, Status};
 use braid_nvme::{HostSecrets, Limits, Server};
 use braid_shard::threads::Shards;
 use std::os::unix::net::UnixStream;
@@ -19,7 +20,14 @@ const HOST_SECRET: &str =
 const OUR_SECRET: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 /// Connect: the host must prove its name.
 const WANTED: u64 = 1 << 17;
-const TRANSACTION: u16 = 0x1234;
+/// The host of these tests, which knows the groups that Linux knows.
+const LINUX: Host<'_> = Host {
+    name: HOST_NQN,
+    secret: HOST_SECRET,
+    controllers: OUR_SECRET,
+    groups: (&[0, 1, 2, 3, 4, 5], Group::Ffdhe3072),
+};
+const WRONG: Host<'_> = Host { secret: OUR_SECRET, ..LINUX };
 
 struct Guarded {
     server: Server,
@@ -57,74 +65,6 @@ impl Guarded {
     }
 }
 
-fn authentication(link: &mut Link, kind: u8, bytes: u32) -> Command {
-    Command::of(admin::FABRICS, link.id(), 0)
-        .with(4, &[kind])
-        .with(41, &SECURITY_PROTOCOL)
-        .with(44, &bytes.to_le_bytes())
-}
-
-fn send_bytes(link: &mut Link, bytes: &[u8]) -> Status {
-    let length = bytes.len() as u32;
-    let command = authentication(link, 5, length).with_data(Sgl::InCapsule(0, length));
-    link.ask(&command, bytes).unwrap().0.status
-}
-
-fn send(link: &mut Link, message: &Message) {
-    assert_eq!(send_bytes(link, &message.encode()), Status::SUCCESS);
-}
-
-fn receive(link: &mut Link) -> Result<Message, Status> {
-    let command = authentication(link, 6, 4096).with_data(Sgl::Transport(4096));
-    let (completion, data) = link.ask(&command, &[]).unwrap();
-    match completion.status {
-        Status::SUCCESS => Ok(Message::decode(&data).unwrap()),
-        refused => Err(refused),
-    }
-}
-
-fn negotiate(hashes: &[u8], groups: &[u8]) -> Message {
-    let chap = Some((hashes.to_vec(), groups.to_vec()));
-    Message::Negotiate { transaction: TRANSACTION, channel: false, chap }
-}
-
-/// Proves the host's name with `secret`; gives the controller's answer, and its proof for `challenge`.
-fn prove(link: &mut Link, secret: &str, challenge: Option<Vec<u8>>) -> Message {
-    send(link, &negotiate(&[1, 2], &[1, 0]));
-    let Ok(Message::Challenge { transaction, hash, group, sequence, challenge: theirs }) =
-        receive(link)
-    else {
-        panic!("no challenge")
-    };
-    // The strongest hash, and no group.
-    assert_eq!((transaction, hash.bytes(), group), (TRANSACTION, 48, 0));
-    let subsystem = subsystem();
-    let about = Statement {
-        prover: Prover::Host,
-        hash,
-        challenge: &theirs,
-        sequence,
-        transaction,
-        host: HOST_NQN,
-        subsystem: &subsystem,
-    };
-    let secret: Secret = secret.parse().unwrap();
-    let response = secret.prove(&about);
-    send(
-        link,
-        &Message::Reply { transaction, response, challenge: challenge.clone(), sequence: 9 },
-    );
-    let answer = receive(link).unwrap();
-    if let (Message::Success1 { response: Some(response), .. }, Some(challenge)) =
-        (&answer, &challenge)
-    {
-        let ours: Secret = OUR_SECRET.parse().unwrap();
-        let prover = Prover::Controller;
-        assert!(ours.verify(&Statement { prover, challenge, sequence: 9, ..about }, response));
-    }
-    answer
-}
-
 fn is_let_in(link: &mut Link) -> bool {
     match link.property(0x1c, false) {
         Some(_) => link.identify(1, 0).unwrap().0 == Status::SUCCESS,
@@ -150,10 +90,7 @@ fn a_host_that_proves_its_name_is_let_in_on_every_queue() {
         Some(Status::AUTHENTICATION_REQUIRED)
     );
     assert_eq!(receive(&mut admin), Err(Status::COMMAND_SEQUENCE));
-    assert!(matches!(
-        prove(&mut admin, HOST_SECRET, None),
-        Message::Success1 { response: None, .. }
-    ));
+    assert!(matches!(prove(&mut admin, &LINUX, None), Message::Success1 { response: None, .. }));
     assert!(is_let_in(&mut admin));
     assert_eq!(admin.set_property(0x14, 6 << 16 | 4 << 20 | 1), Some(Status::SUCCESS));
     admin.set_feature(7, 0).unwrap();
@@ -162,14 +99,61 @@ fn a_host_that_proves_its_name_is_let_in_on_every_queue() {
     assert_eq!(result & !0xffff, WANTED);
     let flush = Command::of(0, 7, 1);
     assert_eq!(io.ask(&flush, &[]).unwrap().0.status, Status::AUTHENTICATION_REQUIRED);
-    let answer = prove(&mut io, HOST_SECRET, Some(vec![0x77; 48]));
+    let answer = prove(&mut io, &LINUX, Some(vec![0x77; 48]));
     assert!(matches!(answer, Message::Success1 { response: Some(_), .. }));
     assert_eq!(io.ask(&flush, &[]).unwrap().0.status, Status::AUTHENTICATION_REQUIRED);
     send(&mut io, &Message::Success2 { transaction: TRANSACTION });
     assert_eq!(io.ask(&flush, &[]).unwrap().0.status, Status::SUCCESS);
     // Once more, as a host may at any time.
-    assert!(matches!(prove(&mut admin, HOST_SECRET, None), Message::Success1 { .. }));
+    assert!(matches!(prove(&mut admin, &LINUX, None), Message::Success1 { .. }));
     assert!(is_let_in(&mut admin));
+    guarded.server.stop();
+}
+
+#[test]
+fn a_host_proves_its_name_in_any_group_that_both_know() {
+    let guarded = guarded(true);
+    let names = names(&subsystem());
+    for (groups, taken) in [
+        (&[0][..], Group::Null),
+        (&[0, 1], Group::Ffdhe2048),
+        (&[1, 3, 0], Group::Ffdhe4096),
+        (&[5, 2, 1], Group::Ffdhe3072),
+    ] {
+        let (mut admin, _) = guarded.connected(&names, 0);
+        let host = Host { groups: (groups, taken), ..LINUX };
+        let answer = prove(&mut admin, &host, Some(vec![0x77; 48]));
+        assert!(matches!(answer, Message::Success1 { response: Some(_), .. }));
+        send(&mut admin, &Message::Success2 { transaction: TRANSACTION });
+        assert!(is_let_in(&mut admin));
+        let (mut admin, _) = guarded.connected(&names, 0);
+        let host = Host { groups: (groups, taken), ..WRONG };
+        let answer = prove(&mut admin, &host, None);
+        assert!(matches!(answer, Message::Failure1 { failure: Failure::Failed, .. }));
+    }
+    guarded.server.stop();
+}
+
+/// A value that would make the number known: 0, 1, p-1; and one of another length.
+#[test]
+fn a_value_that_is_none_of_the_group_is_refused() {
+    let guarded = guarded(true);
+    let names = names(&subsystem());
+    let small = |number: u8| [&[0; 255][..], &[number]].concat();
+    for value in [small(0), small(1), vec![0xff; 256], vec![7; 255], vec![7; 384], Vec::new()] {
+        let (mut link, _) = guarded.connected(&names, 0);
+        send(&mut link, &negotiate(&[1], &[1]));
+        let Ok(Message::Challenge { transaction, hash, .. }) = receive(&mut link) else {
+            panic!("no challenge")
+        };
+        let response = vec![0; hash.bytes()];
+        let reply = Message::Reply { transaction, response, challenge: None, sequence: 0, value };
+        // A length that is no multiple of four goes through as well.
+        send(&mut link, &reply);
+        let failure = Failure::Payload;
+        assert_eq!(receive(&mut link), Ok(Message::Failure1 { transaction, failure }));
+        assert!(gone(&mut link));
+    }
     guarded.server.stop();
 }
 
@@ -179,11 +163,11 @@ fn a_wrong_secret_is_refused_with_the_protocols_words_and_ends_the_connection() 
     let names = names(&subsystem());
     let (mut link, _) = guarded.connected(&names, 0);
     let refused = Message::Failure1 { transaction: TRANSACTION, failure: Failure::Failed };
-    assert_eq!(prove(&mut link, OUR_SECRET, None), refused);
+    assert_eq!(prove(&mut link, &WRONG, None), refused);
     assert!(gone(&mut link));
     // A host that wants a proof that we cannot give.
     let (mut link, _) = guarded.connected(&names, 0);
-    assert_eq!(prove(&mut link, HOST_SECRET, Some(vec![1; 48])), refused);
+    assert_eq!(prove(&mut link, &LINUX, Some(vec![1; 48])), refused);
     assert!(gone(&mut link));
     guarded.server.stop();
 }
@@ -194,11 +178,16 @@ fn messages_out_of_order_or_without_common_ground_are_refused() {
     let names = names(&subsystem());
     let channel = Message::Negotiate { transaction: TRANSACTION, channel: true, chap: None };
     let other = Message::Negotiate { transaction: TRANSACTION, channel: false, chap: None };
-    let reply =
-        Message::Reply { transaction: 0, response: vec![0; 32], challenge: None, sequence: 0 };
+    let reply = Message::Reply {
+        transaction: 0,
+        response: vec![0; 32],
+        challenge: None,
+        sequence: 0,
+        value: Vec::new(),
+    };
     for (bytes, expected) in [
         (negotiate(&[9], &[0]).encode(), Failure::Hash),
-        (negotiate(&[1, 2, 3], &[1, 2]).encode(), Failure::Group),
+        (negotiate(&[1, 2, 3], &[4, 5]).encode(), Failure::Group),
         (channel.encode(), Failure::Concatenation),
         (other.encode(), Failure::Protocol),
         (reply.encode(), Failure::Message),

@@ -95,7 +95,7 @@ ended TERM
 braid examine m0 m1 m2 m3 | grep -c 'State : clean'
 "#;
 
-/// Secrets: none, a wrong one and a controller with a wrong one are refused; the right ones of both sides are not.
+/// Secrets, with Diffie-Hellman: none, a wrong one and a controller with a wrong one are refused; the right ones of both sides are not.
 const SECRETS: &str = r#"
 umask 077
 nvme gen-dhchap-key -m 1 -n $HOST > host.secret
@@ -110,6 +110,7 @@ refused() { grep -c "NVMe host is refused" serve.out || true; }
 connect -S "$(cat host.secret)"
 nvme disconnect -n $(cat subsystem)
 connect -S "$(cat host.secret)" -C "$(cat ours.secret)"
+dmesg | grep -F 'dhgroup ffdhe3072' | tail -1
 [ $(refused) = 3 ] && dd if=$DISK of=/dev/null bs=1M count=4 iflag=direct status=none && echo "right secrets: let in"
 nvme disconnect -n $(cat subsystem)
 ended TERM
@@ -182,6 +183,7 @@ fn linux_finds_an_array_uses_it_and_waits_for_servers_that_are_killed() {
         "no secret: refused",
         "wrong secret: refused",
         "wrong controller: refused",
+        "authenticated with hash hmac(sha512) dhgroup ffdhe3072",
         "right secrets: let in",
     ];
     guest.run(SECRETS, &secrets);

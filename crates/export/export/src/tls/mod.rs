@@ -2,19 +2,17 @@
 //! asks for.
 //!
 //! `certificates` reads the files; `identity` is what they make of a server or client; `session` is one connection's TLS, bytes
-//! in and bytes out; `blocking` takes a client's through its handshake on an ordinary thread; `pace` keeps handshakes from
-//! taking a shard's time. Sockets are [`stream`](crate::stream)'s. It knows no protocol inside.
+//! in and bytes out; `blocking` takes a client's through its handshake on an ordinary thread. Sockets are
+//! [`stream`](crate::stream)'s, and the [`pace`](crate::pace) of handshakes, too. It knows no protocol inside.
 
 mod blocking;
 mod certificates;
 mod identity;
-mod pace;
 mod session;
 
 pub use blocking::BlockingTls;
 pub use certificates::CertificatesError;
 pub use identity::{ClientTls, Tls, TlsError};
-pub(crate) use pace::Pace;
 pub use session::Handed;
 pub(crate) use session::{Session, drop_first, sealed_bytes};
 

@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use braid_device::{Completion, Device, Op, OpenError, Request as DeviceRequest};
 use braid_export::deadline::Deadline;
@@ -34,10 +35,8 @@ use crate::protocol::{
     ServerHandshakeError, ServerHandshakeStep,
 };
 
-/// The time that a client may take over its handshake, in nanoseconds.
-const HANDSHAKE_NANOS_MAX: u64 = 30_000_000_000;
-/// The log says so then.
-const LATE: &str = "NBD client did not finish its handshake in 30 s: disconnecting it";
+/// The log says so when a client's time for that is over.
+const LATE: &str = "NBD client did not finish its handshake";
 
 /// Why a connection ended other than by the client's wish.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +76,8 @@ pub(super) struct Shared {
     pub offer: Arc<Offer>,
     pub memory: Arc<memory::Shared>,
     pub tls: Arc<TlsMode>,
+    /// The time for a handshake.
+    pub handshake: Duration,
 }
 
 /// Serves a connected socket until its client leaves, breaks a rule, what it uses is offered no longer, or the
@@ -93,7 +94,7 @@ pub(super) async fn serve(
     let entering = Entering::new(&shard, connected);
     let mut receiver = Receiver::new(&stream, REQUEST_BYTES);
     let exports = shared.offer.table()?;
-    let clock = Deadline::start(&shard, &stream, HANDSHAKE_NANOS_MAX, LATE);
+    let clock = Deadline::start(&shard, &stream, shared.handshake, LATE);
     let negotiated = shake_hands(&stream, &mut receiver, &exports, &shared.tls).await;
     drop(clock);
     entering.stays.set(stream.is_secure());

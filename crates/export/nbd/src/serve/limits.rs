@@ -23,6 +23,8 @@ pub struct Limits {
     /// While memory is short, a client that keeps some of what others wait for must take its data, and send
     /// what it has announced, within this time and one second for each MiB; else it is disconnected.
     pub patience: Duration,
+    /// A client that has not finished its handshake within this time, however it spends it, is disconnected.
+    pub handshake: Duration,
     /// The rights to connect to unix sockets.
     pub socket: Rights,
     /// Whose clients may connect over TCP.
@@ -72,6 +74,7 @@ impl Default for Limits {
             connections: 256,
             memory: 256 << 20,
             patience: Duration::from_secs(10),
+            handshake: Duration::from_secs(30),
             socket: Rights::OWNER,
             allowed: Allowed::default(),
             tls: TlsMode::Off,

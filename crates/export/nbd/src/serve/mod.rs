@@ -269,6 +269,7 @@ impl Server {
             offer: Arc::clone(&self.offer),
             memory: self.memory.shared(),
             tls: Arc::new(self.limits.tls.clone()),
+            handshake: self.limits.handshake,
             passed: Arc::clone(&self.passed),
         }
     }
@@ -286,6 +287,7 @@ struct Serving {
     offer: Arc<Offer>,
     memory: Arc<memory::Shared>,
     tls: Arc<TlsMode>,
+    handshake: Duration,
     passed: Arc<Mutex<Vec<Passed>>>,
 }
 
@@ -296,6 +298,7 @@ impl Serving {
             offer: Arc::clone(&self.offer),
             memory: Arc::clone(&self.memory),
             tls: Arc::clone(&self.tls),
+            handshake: self.handshake,
         };
         let passed = Arc::clone(&self.passed);
         // Asked now: of one that has left nothing can be known.

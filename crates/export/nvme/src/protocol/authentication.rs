@@ -7,8 +7,6 @@ use super::secret::Hash;
 
 /// The security protocol of the commands that carry these messages, with its two bytes of specifics (Base 2.0, 6.2).
 pub const SECURITY_PROTOCOL: [u8; 3] = [1, 1, 0xe9];
-/// The group that does without Diffie-Hellman.
-pub const NULL_GROUP: u8 = 0;
 
 const COMMON: u8 = 0;
 const CHAP: u8 = 1;
@@ -85,6 +83,8 @@ pub enum Message {
         sequence: u32,
         /// As many bytes as the hash has.
         challenge: Vec<u8>,
+        /// The controller's value in the group; empty without one.
+        value: Vec<u8>,
     },
     /// The host's proof.
     Reply {
@@ -96,6 +96,8 @@ pub enum Message {
         challenge: Option<Vec<u8>>,
         /// A number that is part of what is hashed then.
         sequence: u32,
+        /// The host's value in the group; empty without one.
+        value: Vec<u8>,
     },
     /// The host has proved itself; the controller's proof, if one was asked for.
     Success1 {
@@ -141,6 +143,7 @@ impl Message {
     pub fn decode(bytes: &[u8]) -> Result<Message, Failure> {
         let transaction = u16_at(bytes, 4);
         let hash_bytes = usize::from(u8_at(bytes, 6));
+        let value_bytes = usize::from(u16_at(bytes, 10));
         let whole = |count| if bytes.len() < count { Err(Failure::Payload) } else { Ok(()) };
         whole(NEGOTIATE_HEAD)?;
         match (u8_at(bytes, 0), u8_at(bytes, 1)) {
@@ -158,19 +161,17 @@ impl Message {
                     return Err(Failure::Payload);
                 }
                 let challenge = field(bytes, HEAD, hash_bytes)?;
+                let value = field(bytes, HEAD + hash_bytes, value_bytes)?;
                 let (group, sequence) = (u8_at(bytes, 9), u32_at(bytes, 12));
-                Ok(Message::Challenge { transaction, hash, group, sequence, challenge })
+                Ok(Message::Challenge { transaction, hash, group, sequence, challenge, value })
             }
             (CHAP, REPLY) => {
-                // A value for a group that was not agreed on.
-                if u16_at(bytes, 10) != 0 {
-                    return Err(Failure::Payload);
-                }
                 let response = field(bytes, HEAD, hash_bytes)?;
                 let challenge = field(bytes, HEAD + hash_bytes, hash_bytes)?;
                 let challenge = (u8_at(bytes, 8) & 1 != 0).then_some(challenge);
+                let value = field(bytes, HEAD + 2 * hash_bytes, value_bytes)?;
                 let sequence = u32_at(bytes, 12);
-                Ok(Message::Reply { transaction, response, challenge, sequence })
+                Ok(Message::Reply { transaction, response, challenge, sequence, value })
             }
             (CHAP, SUCCESS1) => {
                 let hash = Hash::of_bytes(hash_bytes).ok_or(Failure::Payload)?;
@@ -218,19 +219,25 @@ impl Message {
                 }
                 bytes
             }
-            Message::Challenge { transaction, hash, group, sequence, challenge } => {
-                let mut bytes = start(CHAP, CHALLENGE, *transaction, HEAD + hash.bytes());
+            Message::Challenge { transaction, hash, group, sequence, challenge, value } => {
+                let length = HEAD + hash.bytes() + value.len();
+                let mut bytes = start(CHAP, CHALLENGE, *transaction, length);
                 put(&mut bytes, 6, &[hash.bytes() as u8, 0, *hash as u8, *group]);
+                put(&mut bytes, 10, &(value.len() as u16).to_le_bytes());
                 put(&mut bytes, 12, &sequence.to_le_bytes());
                 put(&mut bytes, HEAD, challenge);
+                put(&mut bytes, HEAD + hash.bytes(), value);
                 bytes
             }
-            Message::Reply { transaction, response, challenge, sequence } => {
-                let mut bytes = start(CHAP, REPLY, *transaction, HEAD + 2 * response.len());
+            Message::Reply { transaction, response, challenge, sequence, value } => {
+                let length = HEAD + 2 * response.len() + value.len();
+                let mut bytes = start(CHAP, REPLY, *transaction, length);
                 put(&mut bytes, 6, &[response.len() as u8, 0, u8::from(challenge.is_some())]);
+                put(&mut bytes, 10, &(value.len() as u16).to_le_bytes());
                 put(&mut bytes, 12, &sequence.to_le_bytes());
                 put(&mut bytes, HEAD, response);
                 put(&mut bytes, HEAD + response.len(), challenge.as_deref().unwrap_or_default());
+                put(&mut bytes, HEAD + 2 * response.len(), value);
                 bytes
             }
             Message::Success1 { transaction, hash, response } => {
@@ -265,12 +272,20 @@ mod tests {
         let value = |byte| vec![byte; hash.bytes()];
         let all = [
             Message::Negotiate { transaction, channel: false, chap },
-            Message::Challenge { transaction, hash, group: 0, sequence: 7, challenge: value(3) },
+            Message::Challenge {
+                transaction,
+                hash,
+                group: 1,
+                sequence: 7,
+                challenge: value(3),
+                value: vec![9; 256],
+            },
             Message::Reply {
                 transaction,
                 response: value(4),
                 challenge: Some(value(5)),
                 sequence: 8,
+                value: vec![8; 512],
             },
             Message::Success1 { transaction, hash, response: Some(value(6)) },
             Message::Success2 { transaction },

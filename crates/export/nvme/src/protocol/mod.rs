@@ -16,6 +16,8 @@ mod decoder;
 mod digest;
 mod encoder;
 mod fields;
+mod group;
+mod group_primes;
 pub mod identify;
 pub mod log;
 mod nqn;
@@ -30,6 +32,7 @@ pub use connect::{CONNECT_BYTES, ConnectData};
 pub use decoder::{Decoder, Event, Payload, Violation};
 pub use digest::Crc32c;
 pub use encoder::Encoder;
+pub use group::{Group, KeyPair, bound};
 pub use nqn::{DISCOVERY_NQN, NQN_BYTES_MAX, NqnError, check_nqn, nqn_of_uuid};
 pub use pdu::{
     DIGEST_BYTES, FatalError, INITIALIZE_BYTES, Initialize, InitializeAnswer, MAX_IN_ADMIN_CAPSULE,

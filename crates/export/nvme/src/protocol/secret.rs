@@ -4,7 +4,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crc_fast::CrcAlgorithm;
-use ring::hmac;
+use ring::{digest, hmac};
 use std::fmt;
 
 /// A hash function; the numbers are the protocol's.
@@ -45,7 +45,15 @@ impl Hash {
         }
     }
 
-    fn hmac(self) -> hmac::Algorithm {
+    pub(super) fn digest(self) -> &'static digest::Algorithm {
+        match self {
+            Hash::Sha256 => &digest::SHA256,
+            Hash::Sha384 => &digest::SHA384,
+            Hash::Sha512 => &digest::SHA512,
+        }
+    }
+
+    pub(super) fn hmac(self) -> hmac::Algorithm {
         match self {
             Hash::Sha256 => hmac::HMAC_SHA256,
             Hash::Sha384 => hmac::HMAC_SHA384,

@@ -4,8 +4,10 @@
 //! exchange, and, where the host wants a proof too, after the host has said that it is content.
 
 use super::limits::HostSecrets;
-use crate::protocol::authentication::{Failure, Message, NULL_GROUP};
-use crate::protocol::{Hash, Prover, Statement, Status};
+use crate::protocol::authentication::{Failure, Message};
+use crate::protocol::{Group, Hash, KeyPair, Prover, Statement, Status, bound};
+use braid_export::pace::Pace;
+use braid_shard::Shard;
 use ring::rand::{SecureRandom, SystemRandom};
 
 /// The exchange has got this far.
@@ -24,11 +26,11 @@ enum Step {
     Failing(Failure),
 }
 
-#[derive(Clone)]
 struct Challenge {
     hash: Hash,
     sequence: u32,
     value: Vec<u8>,
+    keys: KeyPair,
 }
 
 /// See the module's documentation.
@@ -68,8 +70,8 @@ impl Authentication {
         self.passed
     }
 
-    /// A message of the host. True when the connection must end.
-    pub fn came(&mut self, bytes: &[u8]) -> bool {
+    /// A message of the host. True when the connection must end. What is to be computed waits for its turn on the shard.
+    pub async fn came(&mut self, shard: &Shard, bytes: &[u8]) -> bool {
         match Message::decode(bytes) {
             Ok(Message::Failure2 { failure, .. }) => {
                 let reason = "the host does not accept our proof: is this the controller's secret that it has?";
@@ -77,7 +79,7 @@ impl Authentication {
                 return true;
             }
             Ok(message) => {
-                if let Err(failure) = self.answer(message) {
+                if let Err(failure) = self.answer(shard, message).await {
                     self.fail(failure);
                 }
             }
@@ -86,37 +88,42 @@ impl Authentication {
         false
     }
 
-    fn answer(&mut self, message: Message) -> Result<(), Failure> {
+    async fn answer(&mut self, shard: &Shard, message: Message) -> Result<(), Failure> {
         if let Message::Negotiate { transaction, channel, chap } = message {
             if matches!(self.step, Step::Failing(_)) {
                 return Err(Failure::Message);
             }
             self.transaction = transaction;
-            self.step = Step::Challenging(Challenge::answering(channel, chap)?);
+            let challenge = Pace::compute(shard, || Challenge::answering(channel, chap)).await?;
+            self.step = Step::Challenging(challenge);
             return Ok(());
         }
         self.step = match (std::mem::replace(&mut self.step, Step::Idle), message) {
             (
                 Step::Challenged(ours),
-                Message::Reply { transaction, response, challenge, sequence },
+                Message::Reply { transaction, response, challenge, sequence, value },
             ) => {
                 if transaction != self.transaction {
                     return Err(Failure::Payload);
                 }
-                let about = self.statement(Prover::Host, &ours, ours.sequence);
+                let agreed = Pace::compute(shard, || ours.keys.agree(&value)).await;
+                let agreed = agreed.ok_or(Failure::Payload)?;
+                let challenged = bound(ours.hash, &ours.value, &agreed);
+                let about = self.statement(Prover::Host, ours.hash, (&challenged, ours.sequence));
                 if !self.secrets.host.verify(&about, &response) {
                     return Err(Failure::Failed);
                 }
                 let proof = match challenge {
                     None => None,
                     Some(value) => {
-                        let theirs = Challenge { hash: ours.hash, sequence, value };
+                        let theirs = bound(ours.hash, &value, &agreed);
+                        let about = (&theirs[..], sequence);
                         let Some(secret) = &self.secrets.controller else {
                             let reason = "the host wants a proof from us, and we have no secret for it (--nvme-controller-secret)";
                             self.log(reason, Failure::Failed);
                             return Err(Failure::Failed);
                         };
-                        Some(secret.prove(&self.statement(Prover::Controller, &theirs, sequence)))
+                        Some(secret.prove(&self.statement(Prover::Controller, ours.hash, about)))
                     }
                 };
                 Step::Proved(ours.hash, proof)
@@ -136,13 +143,13 @@ impl Authentication {
     fn statement<'a>(
         &'a self,
         prover: Prover,
-        challenge: &'a Challenge,
-        sequence: u32,
+        hash: Hash,
+        (challenge, sequence): (&'a [u8], u32),
     ) -> Statement<'a> {
         Statement {
             prover,
-            hash: challenge.hash,
-            challenge: &challenge.value,
+            hash,
+            challenge,
             sequence,
             transaction: self.transaction,
             host: &self.host,
@@ -156,7 +163,9 @@ impl Authentication {
             Failure::Protocol => "it does not know DH-HMAC-CHAP",
             Failure::Concatenation => "it wants a secure channel, which there is not",
             Failure::Hash => "it knows none of SHA-256, SHA-384 and SHA-512",
-            Failure::Group => "it does not do without a Diffie-Hellman group",
+            Failure::Group => {
+                "it knows none of our Diffie-Hellman groups, and does not do without one"
+            }
             Failure::Payload => "its message is damaged",
             Failure::Message => "its message may not come now",
         };
@@ -187,12 +196,13 @@ impl Authentication {
     pub fn asked(&mut self, room: usize) -> Result<Told, Status> {
         let transaction = self.transaction;
         let message = match &self.step {
-            Step::Challenging(Challenge { hash, sequence, value }) => Message::Challenge {
+            Step::Challenging(Challenge { hash, sequence, value, keys }) => Message::Challenge {
                 transaction,
                 hash: *hash,
-                group: NULL_GROUP,
+                group: keys.group() as u8,
                 sequence: *sequence,
                 challenge: value.clone(),
+                value: keys.public().to_vec(),
             },
             Step::Proved(hash, proof) => {
                 Message::Success1 { transaction, hash: *hash, response: proof.clone() }
@@ -221,7 +231,7 @@ impl Authentication {
 }
 
 impl Challenge {
-    /// A challenge by the best hash that the host knows.
+    /// A challenge by the best hash and the best group that the host knows.
     fn answering(channel: bool, chap: Option<(Vec<u8>, Vec<u8>)>) -> Result<Challenge, Failure> {
         if channel {
             return Err(Failure::Concatenation);
@@ -229,15 +239,15 @@ impl Challenge {
         let (hashes, groups) = chap.ok_or(Failure::Protocol)?;
         let known = Hash::ALL.into_iter().find(|hash| hashes.contains(&(*hash as u8)));
         let hash = known.ok_or(Failure::Hash)?;
-        if !groups.contains(&NULL_GROUP) {
-            return Err(Failure::Group);
-        }
+        let known = Group::ALL.into_iter().find(|group| groups.contains(&(*group as u8)));
+        let group = known.ok_or(Failure::Group)?;
         let (random, mut sequence) = (SystemRandom::new(), [0; 4]);
-        let mut value = vec![0; hash.bytes()];
+        let (mut value, mut private) = (vec![0; hash.bytes()], vec![0; group.private_bytes()]);
         // Without random numbers nobody comes in.
         let drawn = random.fill(&mut value).and_then(|()| random.fill(&mut sequence));
-        drawn.map_err(|_| Failure::Failed)?;
+        drawn.and_then(|()| random.fill(&mut private)).map_err(|_| Failure::Failed)?;
+        let keys = KeyPair::new(group, &private).ok_or(Failure::Failed)?;
         // Zero would mean something else.
-        Ok(Challenge { hash, sequence: u32::from_le_bytes(sequence).max(1), value })
+        Ok(Challenge { hash, sequence: u32::from_le_bytes(sequence).max(1), value, keys })
     }
 }

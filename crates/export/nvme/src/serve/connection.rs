@@ -32,11 +32,8 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The time that a host may take until its Connect command, in nanoseconds.
-const CONNECT_NANOS_MAX: u64 = 30_000_000_000;
-/// The log says so then.
-const LATE: &str =
-    "NVMe host did not connect to a subsystem, or prove its name, in 30 s: disconnecting it";
+/// The log says so when a host's time for that is over.
+const LATE: &str = "NVMe host did not connect to a subsystem, or prove its name,";
 /// Bytes of the PDU that comes before data in a capsule, without a digest.
 const HEAD_BYTES: usize = 72;
 /// Connect: the host must authenticate itself now.
@@ -96,7 +93,7 @@ pub(super) async fn serve(
     let stream = Stream::new(&shard, fd).ok_or(ConnectionError::NoRing(shard.id()))?;
     let stream = Rc::new(stream);
     let mut receiver = Receiver::new(&stream, HEAD_BYTES);
-    let clock = Deadline::start(&shard, &stream, CONNECT_NANOS_MAX, LATE);
+    let clock = Deadline::start(&shard, &stream, subsystems.limits().handshake, LATE);
     let mut decoder = Decoder::new();
     let wishes = initialize(&stream, &mut receiver, &mut decoder).await;
     let Some(wishes) = wishes? else { return Ok(()) };
@@ -277,7 +274,7 @@ impl Reader<'_> {
             _ if !fits => self.refuse(token, Status::INVALID_SGL_LENGTH),
             Role::Fresh(_) => self.connect(token, &command)?,
             _ if self.proof.is_some() && is_authentication(&command) => {
-                return Ok(self.authenticate(token, &command));
+                return Ok(self.authenticate(token, &command).await);
             }
             _ if self.proof.as_ref().is_some_and(|(proof, _)| !proof.has_passed()) => {
                 self.refuse(token, Status::AUTHENTICATION_REQUIRED);
@@ -335,7 +332,7 @@ impl Reader<'_> {
     }
 
     /// Goes on with the exchange in which the host proves its name. False when it has failed.
-    fn authenticate(&mut self, token: Token, command: &Command) -> bool {
+    async fn authenticate(&mut self, token: Token, command: &Command) -> bool {
         let Some((proof, clock)) = &mut self.proof else { return true };
         let (bytes, told) = (command_bytes(command), command.dword(11));
         let protocol = [command.byte(41), command.byte(42), command.byte(43)];
@@ -350,7 +347,7 @@ impl Reader<'_> {
                     None => Err(Status::INVALID_SGL_TYPE),
                     Some((_, true)) => Err(Status::TRANSIENT_TRANSPORT),
                     Some((message, false)) => {
-                        goes_on = !proof.came(&message);
+                        goes_on = !proof.came(&self.shard, &message).await;
                         Ok(Vec::new())
                     }
                 }

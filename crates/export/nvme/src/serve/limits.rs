@@ -23,6 +23,9 @@ pub struct Limits {
     /// While memory is short, a host that keeps some of what others wait for must take its data, and send what it has
     /// announced, within this time and one second for each MiB; else its connection is ended.
     pub patience: Duration,
+    /// A connection that is no queue within this time, or whose host has not proved its name by then where it must, is
+    /// ended.
+    pub handshake: Duration,
     /// Permissions of unix sockets.
     pub socket_mode: u32,
     /// The names (NQN) of hosts that may connect, beside those that have secrets; any host may when there is neither.
@@ -47,6 +50,7 @@ impl Default for Limits {
             controllers: 256,
             memory: 256 << 20,
             patience: Duration::from_secs(10),
+            handshake: Duration::from_secs(30),
             socket_mode: 0o600,
             hosts: Vec::new(),
             secrets: BTreeMap::new(),

@@ -1,7 +1,7 @@
 //! The pace of handshakes: a shard gives clients that have not shown yet who they are a part of its time, not all of it.
 //!
-//! A handshake costs the server a signature and a key exchange, up to a millisecond of computing, and costs a client that
-//! asks for thousands of them next to nothing. After each piece of one the shard leaves three times as long to others.
+//! A handshake of TLS, or of a host that proves its name, costs the server a signature or a key exchange, some milliseconds of
+//! computing at most, and costs a client that asks for thousands of them next to nothing. After each piece of one the shard leaves three times as long to others.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ const OTHERS: Nanos = 3;
 
 /// The pace on one shard.
 #[derive(Default)]
-pub(crate) struct Pace {
+pub struct Pace {
     free_at: Cell<Nanos>,
 }
 
