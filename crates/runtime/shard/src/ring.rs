@@ -12,6 +12,7 @@ mod enter;
 mod operation;
 mod queues;
 mod refusal;
+pub mod socket;
 
 use crate::doorbell::Doorbell;
 use crate::reactor::{Nanos, Reactor};

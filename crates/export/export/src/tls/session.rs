@@ -152,6 +152,11 @@ impl Session {
         session
     }
 
+    /// Bytes that have been received and are part of a record that has not come as a whole.
+    pub fn kept(&self) -> usize {
+        self.end - self.at
+    }
+
     /// The place for bytes that are received next; [`received`](Session::received) gives it back. `None` when there is no
     /// room: the peer has sent a record or a message that is longer than any may be.
     pub fn room(&mut self) -> Option<BufMut> {
