@@ -173,6 +173,8 @@ pub fn run(options: &Options) -> Result<Outcome> {
             .with_context(context)?;
     }
     let (requests, compared) = load.end().with_context(|| work.display().to_string())?;
+    // The resync of the last take-over may run still, and a check waits for nothing.
+    hosts.run(active.nr(), &options.braid, "wait disk")?;
     hosts.run(active.nr(), &options.braid, "check disk --wait")?;
     hosts.run(active.nr(), &options.braid, "stop disk")?;
     active.has_ended_well()?;
