@@ -401,7 +401,7 @@ pub struct Detail {
     /// Say with the exit code: 0 fine, 1 degraded, 2 not usable, 4 no such array or server.
     #[arg(short, long)]
     pub test: bool,
-    /// An [[array]] entry, as /etc/braid/braid.toml has it.
+    /// Entries as /etc/braid/braid.toml has them: [[array]], and [[volume]] of mounted volumes. NAME may be a volume's.
     #[arg(long, conflicts_with_all = ["brief", "scan", "export", "json"])]
     pub toml: bool,
     /// An ARRAY line, as mdadm.conf has it.

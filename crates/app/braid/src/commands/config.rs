@@ -1,9 +1,11 @@
 //! `braid config check`, and the options of `braid serve` that a configuration stands for.
 
 use crate::cli::{Cli, Command, Config, ConfigCheck, Serve};
-use crate::configuration::{ConfigError, Configuration, ServeOption};
+use crate::configuration::{ConfigError, Configuration, ServeOption, VolumeEntry};
 use crate::output;
 use crate::scanning::Scanner;
+use crate::settings::kept::Kept;
+use crate::volumes::looking::{Looked, looked_for};
 use anyhow::Result;
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
@@ -53,7 +55,33 @@ pub fn run(verb: Config) -> Result<ExitCode> {
             lines.into_iter().try_for_each(output::line)?;
         }
     }
+    say_volumes(&read, &options)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says which volumes would be mounted, and what of them is there.
+fn say_volumes(read: &Configuration, options: &Serve) -> Result<()> {
+    let entries: Vec<&VolumeEntry> = read.volumes.iter().filter(|entry| entry.start).collect();
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let kept = Kept::new(options.state.state_dir.as_deref());
+    output::line(format!("it mounts {}:", output::count(entries.len(), "volume")))?;
+    for entry in entries {
+        let (name, dir) = (entry.called(), &entry.mount);
+        let what = match looked_for(&entry.wanted(), &entry.bricks, &kept) {
+            Ok(Looked::There(count)) => format!("{} found", output::count(count, "brick")),
+            Ok(Looked::OnArrays) => "on arrays, which have to run first".to_string(),
+            Err(error) => format!("not now: {}", output::said(&error)),
+        };
+        output::line(format!("  {name} at {dir}: {what}"))?;
+        match std::fs::metadata(dir) {
+            Ok(found) if found.is_dir() => {}
+            Ok(_) => output::line(format!("note: {dir} is not a directory"))?,
+            Err(error) => output::line(format!("note: {dir}: {error}; make it with mkdir -p"))?,
+        }
+    }
+    Ok(())
 }
 
 /// The options of `braid serve` that a configuration stands for.

@@ -9,11 +9,15 @@ use crate::cli;
 use crate::client::{Client, unexpected};
 use crate::output;
 use anyhow::Result;
+use braid_control::protocol::volume::{ListedVolume, VolumeAnswer, VolumeRequest};
 use braid_control::protocol::{Answer, Detail, Request};
 use std::process::ExitCode;
 
 pub fn run(options: &cli::Detail) -> Result<ExitCode> {
     let mut client = Client::connect(&options.control.path())?;
+    if options.toml {
+        return toml(&mut client, options);
+    }
     let names = match &options.name {
         Some(name) => vec![name.clone()],
         None => match client.ask(&Request::List)? {
@@ -32,9 +36,7 @@ pub fn run(options: &cli::Detail) -> Result<ExitCode> {
         }
     } else {
         for detail in &details {
-            output::line(if options.toml {
-                brief::toml(detail)
-            } else if options.export {
+            output::line(if options.export {
                 brief::export(detail)
             } else if options.brief || options.scan {
                 brief::lines(detail, options.verbose)
@@ -44,5 +46,43 @@ pub fn run(options: &cli::Detail) -> Result<ExitCode> {
         }
     }
     let worst = details.iter().map(Detail::exit_code).max().unwrap_or(0);
+    Ok(ExitCode::from(if options.test { worst } else { 0 }))
+}
+
+/// Entries of arrays, and of volumes.
+fn toml(client: &mut Client, options: &cli::Detail) -> Result<ExitCode> {
+    let request = VolumeRequest::List;
+    let volumes = match client.ask(&Request::Volume { request: Box::new(request) })? {
+        Answer::Volume { volume: VolumeAnswer::List { volumes } } => volumes,
+        other => return Err(unexpected(&other)),
+    };
+    let is = |volume: &&ListedVolume| {
+        let named = |name: &String| *name == volume.name || *name == volume.uuid;
+        options.name.as_ref().is_none_or(named)
+    };
+    let volumes: Vec<&ListedVolume> = volumes.iter().filter(is).collect();
+    let mut worst = 0;
+    let names = match &options.name {
+        Some(_) if !volumes.is_empty() => Vec::new(),
+        Some(name) => vec![name.clone()],
+        None => match client.ask(&Request::List)? {
+            Answer::List { arrays } => arrays.into_iter().map(|array| array.uuid).collect(),
+            other => return Err(unexpected(&other)),
+        },
+    };
+    for name in &names {
+        let detail = client.detail(Some(name))?;
+        worst = worst.max(detail.exit_code());
+        output::line(brief::toml(&detail))?;
+    }
+    for volume in volumes {
+        let request = VolumeRequest::Status { volume: Some(volume.uuid.clone()) };
+        match client.ask(&Request::Volume { request: Box::new(request) })? {
+            Answer::Volume { volume: VolumeAnswer::Status { status } } => {
+                output::line(brief::volume_toml(&status))?;
+            }
+            other => return Err(unexpected(&other)),
+        }
+    }
     Ok(ExitCode::from(if options.test { worst } else { 0 }))
 }

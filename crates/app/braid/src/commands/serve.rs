@@ -21,8 +21,8 @@ use crate::daemon::sought::Sought;
 use crate::daemon::spares::Spares;
 use crate::daemon::starting::{self, Begun, How, start_all};
 use crate::daemon::{
-    End, away_watch, event_watch, looking, memory_watch, metrics, scrub_watch, service_watch,
-    signals, smart_watch, spare_watch, volumes,
+    End, away_watch, event_watch, looking, memory_watch, metrics, mounting, scrub_watch,
+    service_watch, signals, smart_watch, spare_watch, volumes,
 };
 use crate::exit::{DEGRADED, FAILED};
 use crate::hosts::Guard;
@@ -305,6 +305,10 @@ fn serve(
         }
         output::line(format!("{}{}", detach::LISTENS, socket.path().display()))?;
         looking::start(&running)?;
+        if let Some(read) = configuration {
+            // Who starts after this server may need what is in them.
+            mounting::start(&running, read)?.wait();
+        }
         service::ready(&running.summary());
         service_watch::start(&running)?;
         watch_events(&running, configuration)?;
@@ -313,6 +317,7 @@ fn serve(
             service::stopping(END_WAIT);
         }
         let missing = running.stop_looking();
+        running.mounting.stop();
         drop((metrics, web));
         // Clients get the answers to what they have asked for.
         let left = doors.drain(DRAIN_WAIT);

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `mdadm_conf` | the lines of `mdadm.conf` that mean the same, and those that are ignored |
 //! | `entries` | what is said of an array, and of those who are told |
+//! | `volume` | what is said of a volume |
 //! | `auto` | which arrays are started that no line names |
 //! | `domains` | the spare group of an array, from the paths of its members |
 //! | `error` | a mistake, with its line and column |
@@ -17,10 +18,12 @@ pub mod domains;
 mod entries;
 mod error;
 mod mdadm_conf;
+mod volume;
 
 pub use entries::{ArrayEntry, Monitor};
 pub use error::ConfigError;
 pub use mdadm_conf::Ignored;
+pub use volume::VolumeEntry;
 
 use auto::Auto;
 use braid_format::superblock::Superblock;
@@ -32,6 +35,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
+use volume::FileVolume;
 
 /// Where it is unless somebody says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/braid/braid.toml";
@@ -56,6 +60,8 @@ pub struct Configuration {
     pub degraded_after: Option<u64>,
     /// The arrays that are named.
     pub arrays: Vec<ArrayEntry>,
+    /// The volumes that are named.
+    pub volumes: Vec<VolumeEntry>,
     /// Spare groups by the paths of members.
     pub domains: Vec<Domain>,
     /// Those who are told of events.
@@ -89,6 +95,8 @@ struct File {
     scan: FileScan,
     #[serde(default)]
     array: Vec<Spanned<FileArray>>,
+    #[serde(default)]
+    volume: Vec<Spanned<FileVolume>>,
     #[serde(default)]
     monitor: Monitor,
     #[serde(default)]
@@ -201,6 +209,7 @@ impl Configuration {
         let entry =
             |array: Spanned<FileArray>| entry(array).map_err(|(span, why)| wrong(span, why));
         let arrays = file.array.into_iter().map(entry).collect::<Result<_, _>>()?;
+        let volumes = volume::entries(file.volume).map_err(|(span, why)| wrong(span, why))?;
         let mut read = Configuration {
             path: path.to_owned(),
             serve,
@@ -209,6 +218,7 @@ impl Configuration {
             homehost: file.scan.homehost,
             degraded_after,
             arrays,
+            volumes,
             domains: Vec::new(),
             monitor: file.monitor,
             lock_memory: file.process.lock_memory,
@@ -240,6 +250,7 @@ impl Configuration {
             homehost: None,
             degraded_after: None,
             arrays: Vec::new(),
+            volumes: Vec::new(),
             domains: Vec::new(),
             monitor: Monitor::default(),
             lock_memory: false,
@@ -362,6 +373,7 @@ mod tests {
              [scan]\ndevices = \"/dev/sd*\"\nauto = \"homehost -all\"\ndegraded-after = \"never\"\n\
              [[array]]\nuuid = \"00112233:44556677:8899aabb:ccddeeff\"\nspare-group = \"a\"\n\
              [[array]]\nname = \"host:data\"\nstart = false\n\
+             [[volume]]\nname = \"pool\"\nmount = \"/srv/pool\"\nbricks = [\"/dev/sde\", \"array:data\"]\nread-only = true\n\
              [monitor]\nmail = \"root\"\nwebhook = [\"http://h/x\"]\n",
         )
         .unwrap();
@@ -376,6 +388,10 @@ mod tests {
             (read.arrays.len(), read.arrays[0].start, read.arrays[1].start),
             (2, true, false)
         );
+        let [volume] = read.volumes.as_slice() else { panic!("{:?}", read.volumes) };
+        assert_eq!((volume.mount.as_str(), volume.bricks.len()), ("/srv/pool", 2));
+        assert_eq!((volume.wanted().as_str(), volume.start), ("pool", true));
+        assert!(volume.read_only && !volume.degraded);
         assert_eq!(read.monitor.mail, ["root"]);
         assert!(read.lock_memory);
     }
@@ -401,6 +417,23 @@ mod tests {
             ("[[array]]\nstart = true\n", "neither uuid nor name"),
             ("[serve]\nnbd = { a = 1 }\n", "braid.toml:2:7: nbd: a text"),
             ("[scan]\ndegraded-after = \"soon\"\n", "braid.toml:2:18: degraded-after: \"soon\""),
+            ("[[volume]]\nmount = \"/srv\"\n", "neither uuid nor name"),
+            ("[[volume]]\nname = \"p\"\n", "braid.toml:1:1: volume p has no mount"),
+            ("[[volume]]\nname = \"p\"\nmount = \"srv\"\n", "braid.toml:3:9: mount: \"srv\" is no"),
+            ("[[volume]]\nname = \"p\"\nmout = \"/s\"\n", "braid.toml:3:1: unknown field `mout`"),
+            ("[[volume]]\nuuid = \"12\"\n", "braid.toml:2:8: \"12\" is no UUID of a volume"),
+            (
+                "[[volume]]\nname = \"p\"\nmount = \"/s\"\nbricks = [\"ram:1G\"]\n",
+                "braid.toml:4:10: bricks: \"ram:1G\" is gone",
+            ),
+            (
+                "[[volume]]\nname = \"p\"\nmount = \"/s\"\nbricks = \"disk\"\n",
+                "braid.toml:4:10: bricks: \"disk\" is no absolute path",
+            ),
+            (
+                "[[volume]]\nname = \"p\"\nmount = \"/s\"\n[[volume]]\nname = \"q\"\nmount = \"/s\"\n",
+                "braid.toml:4:1: two volumes are to be mounted at /s",
+            ),
             ("mdadm-conf = \"/nonexistent\"\n", "braid.toml:1:14: reading /nonexistent"),
         ] {
             let error = parsed(text).unwrap_err();

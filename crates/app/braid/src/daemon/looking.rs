@@ -164,8 +164,8 @@ impl Running {
     /// # Errors
     /// Nothing that was named was found, or this server starts no arrays later.
     pub(super) fn start(&self, wanted: &Wanted) -> Result<Answer> {
-        let mut sought = self.sought();
-        let Some(sought) = sought.as_mut() else {
+        let mut kept = self.sought();
+        let Some(sought) = kept.as_mut() else {
             bail!("this server only reads, or is about to end: it starts no more arrays");
         };
         let mut done = Vec::new();
@@ -219,7 +219,15 @@ impl Running {
                 "what waits is started without its missing members in {seconds} s (degraded-after)"
             ));
         }
-        Ok(Answer::Started { done, waiting: brought.refused })
+        let (mut waiting, path) = (brought.refused, sought.configuration.clone());
+        drop(kept);
+        if let Some(path) = path.filter(|_| wanted.scan) {
+            // Some may lie on arrays that have just been started.
+            let (mounted, not) = self.mount_all_of(&Configuration::read(&path)?);
+            done.extend(mounted);
+            waiting.extend(not);
+        }
+        Ok(Answer::Started { done, waiting })
     }
 
     /// The array that has the device of `member`.

@@ -35,6 +35,7 @@
 //! | `memory_watch` | caches give memory back while the machine is short of it |
 //! | `control_socket` | the socket file and its connections |
 //! | `volumes` | volumes, whose bricks may be arrays of this server |
+//! | `to_mount`, `mounting` | those of the configuration that are not mounted yet; they are |
 //! | `signals` | SIGINT and SIGTERM |
 //! | `stopping` | the end of arrays: who still uses them, and how they were left |
 //!
@@ -58,6 +59,7 @@ pub mod looking;
 mod membership;
 pub mod memory_watch;
 pub mod metrics;
+pub mod mounting;
 mod orders;
 mod replacing;
 mod reshaping;
@@ -79,6 +81,7 @@ pub mod spares;
 mod stacking;
 pub mod starting;
 pub mod stopping;
+mod to_mount;
 pub mod volumes;
 mod watch;
 

@@ -13,6 +13,7 @@ use super::setting::Setter;
 use super::smart::Warnings;
 use super::sought::Sought;
 use super::spares::Spares;
+use super::to_mount::Mounting;
 use crate::hosts::Guard;
 use crate::lease::Session;
 use crate::settings::kept::Kept;
@@ -56,6 +57,8 @@ pub struct Running {
     /// Some array could not be left as a stop should leave it.
     pub(super) unwell: AtomicBool,
     pub(super) volumes: Volumes,
+    /// Volumes that are to be mounted.
+    pub mounting: Mounting,
     pub(super) ends: Mutex<Sender<End>>,
     pub(super) door: Door,
     /// The number of the next member in memory, so that its name is its own.
@@ -120,6 +123,7 @@ impl Running {
             guard,
             lease,
             volumes: Volumes::new(remotes.clone(), kept.clone(), events(Weak::clone(own))),
+            mounting: Mounting::default(),
             remotes,
             setter: Setter::new(kept, Arc::clone(&scrubs), Arc::clone(&spares)),
             scrubs,

@@ -3,6 +3,7 @@
 use super::orders::status;
 use super::running::Running;
 use super::watch;
+use crate::output;
 use crate::service;
 use anyhow::Result;
 use std::sync::{Arc, mpsc};
@@ -56,7 +57,7 @@ impl Running {
         self.remotes.iter().all(|_| answers.recv_timeout(left()).is_ok())
     }
 
-    /// All arrays in one line.
+    /// All arrays and volumes in one line.
     pub fn summary(&self) -> String {
         let arrays = self.arrays().clone();
         let (mut degraded, mut jobs) = (Vec::new(), Vec::new());
@@ -75,6 +76,10 @@ impl Running {
             1 => "1 array".to_string(),
             _ => format!("{count} arrays"),
         };
+        match self.volumes_here().len() {
+            0 => {}
+            volumes => text.push_str(&format!(", {}", output::count(volumes, "volume"))),
+        }
         if !degraded.is_empty() {
             text.push_str(&format!("; degraded: {}", degraded.join(", ")));
         }

@@ -132,6 +132,7 @@ impl Hosted {
             over_io_uring: self.is_over_io_uring(),
             state: self.state(&status),
             read_only: self.read_only,
+            allow_other: self.allow_other,
             stripe: status.stripe,
             used,
             size,

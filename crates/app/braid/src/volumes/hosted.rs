@@ -51,6 +51,8 @@ pub struct Hosted {
     /// Where it is mounted.
     pub dir: PathBuf,
     pub read_only: bool,
+    /// Others were to be let in, too.
+    pub allow_other: bool,
     pub since: Instant,
     home: Remote,
     key: u64,
@@ -155,6 +157,7 @@ impl Hosted {
             uuid: up.uuid,
             dir: mount.dir().to_path_buf(),
             read_only: how.read_only,
+            allow_other,
             since: Instant::now(),
             home,
             key,

@@ -5,6 +5,7 @@
 //! | `name` | what a volume may be called |
 //! | `kept` | the bricks of the volumes that this machine knows |
 //! | `finding` | which devices are the bricks of a volume |
+//! | `looking` | the same for a command that changes nothing |
 //! | `examining` | what the superblock of a brick says |
 //! | `creating` | new volumes |
 //! | `hosted` | one mounted volume, from its start to its end |
@@ -39,6 +40,7 @@ mod hosted;
 mod inside;
 mod jobs;
 pub mod kept;
+pub mod looking;
 pub mod name;
 mod registry;
 mod tell;

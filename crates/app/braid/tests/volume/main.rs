@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+mod configured;
 mod volume_metadata;
 mod volumes;
 

@@ -12,16 +12,16 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-const BRICK: u64 = 256 << 20;
+pub const BRICK: u64 = 256 << 20;
 
 /// A folder with bricks and a mount point, whose server ends with it.
-struct Scene {
-    place: Place,
+pub struct Scene {
+    pub place: Place,
 }
 
 impl Scene {
     /// With these bricks; `None` where nothing can be mounted.
-    fn new(bricks: &[&str]) -> Option<Scene> {
+    pub fn new(bricks: &[&str]) -> Option<Scene> {
         let can = rustix::process::geteuid().is_root()
             && File::options().read(true).write(true).open("/dev/fuse").is_ok();
         if !can {
@@ -42,11 +42,11 @@ impl Scene {
         Some(Scene { place })
     }
 
-    fn run(&self, line: &str) -> Ran {
+    pub fn run(&self, line: &str) -> Ran {
         self.place.run(&format!("volume {line}"))
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub fn file(&self, name: &str) -> PathBuf {
         self.place.path("mnt").join(name)
     }
 
@@ -63,7 +63,7 @@ impl Scene {
 
     /// Writes a file from another process, so that nothing holds the mount afterwards. What this process opens is open
     /// for a moment in each child that a test beside this one starts, until that child runs its program.
-    fn write_by_child(&self, name: &str, bytes: &[u8]) {
+    pub fn write_by_child(&self, name: &str, bytes: &[u8]) {
         let from = self.place.path("written");
         fs::write(&from, bytes).unwrap();
         let copied = Command::new("cp").arg(&from).arg(self.file(name)).status().unwrap();
@@ -72,7 +72,7 @@ impl Scene {
 
     /// Unmounts; again while children of other tests hold for a moment what this process had open, as above.
     #[track_caller]
-    fn unmount(&self, volume: &str) {
+    pub fn unmount(&self, volume: &str) {
         wait_until("nothing holds the mount", || {
             let ran = self.run(&format!("unmount {volume}"));
             let held = ran.code == 2 && ran.err.contains("in use");
@@ -173,12 +173,12 @@ impl Drop for Nbdkit {
     }
 }
 
-fn new_brick(place: &Place, name: &str, size: u64) {
+pub fn new_brick(place: &Place, name: &str, size: u64) {
     File::create_new(place.path(name)).unwrap().set_len(size).unwrap();
 }
 
 #[track_caller]
-fn wait_until(what: &str, done: impl Fn() -> bool) {
+pub fn wait_until(what: &str, done: impl Fn() -> bool) {
     let since = Instant::now();
     while !done() {
         assert!(since.elapsed() < Duration::from_secs(60), "not in a minute: {what}");

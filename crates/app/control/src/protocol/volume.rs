@@ -214,6 +214,9 @@ pub struct VolumeDetail {
     pub state: String,
     /// Nothing can be changed.
     pub read_only: bool,
+    /// Others than the user who has mounted it are let in, though that is not root.
+    #[serde(default)]
+    pub allow_other: bool,
     /// Bytes of a stripe.
     pub stripe: u64,
     /// Bytes in use.

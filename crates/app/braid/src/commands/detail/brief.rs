@@ -1,7 +1,8 @@
-//! `detail --brief`, a line for `mdadm.conf`, and `detail --export`, variables for scripts.
+//! `detail --brief`, a line for `mdadm.conf`, `detail --toml`, entries for `braid.toml`, and `detail --export`, variables for scripts.
 
 use crate::output::words;
 use braid_control::protocol::Detail;
+use braid_control::protocol::volume::VolumeDetail;
 
 /// The `ARRAY` line, with the devices below it if `verbose`.
 pub(super) fn lines(detail: &Detail, verbose: bool) -> String {
@@ -37,6 +38,30 @@ pub(super) fn toml(detail: &Detail) -> String {
     }
     if let Some(group) = &detail.spare_group {
         set("spare-group", group);
+    }
+    lines.join("\n")
+}
+
+/// The `[[volume]]` entry of `braid.toml`.
+pub(super) fn volume_toml(detail: &VolumeDetail) -> String {
+    use ::toml::Value::{Array, Boolean, String as Text};
+    let bricks = || detail.bricks.iter().map(|brick| &brick.name);
+    if bricks().any(|name| ["ram:", "model:"].iter().any(|kind| name.starts_with(kind))) {
+        return format!("# volume {} has bricks in memory, which end with the server", detail.name);
+    }
+    let mut lines = vec!["[[volume]]".to_string()];
+    let mut set = |key: &str, value: ::toml::Value| lines.push(format!("{key} = {value}"));
+    set("uuid", Text(detail.uuid.clone()));
+    set("name", Text(detail.name.clone()));
+    set("mount", Text(detail.dir.clone()));
+    // One that is away is called by its number.
+    if bricks().all(|name| name.contains(['/', ':'])) {
+        set("bricks", Array(bricks().cloned().map(Text).collect()));
+    }
+    for (key, is) in [("read-only", detail.read_only), ("allow-other", detail.allow_other)] {
+        if is {
+            set(key, Boolean(true));
+        }
     }
     lines.join("\n")
 }
