@@ -118,7 +118,10 @@ pub(super) fn run_with(options: Serve, mut arguments: Vec<String>) -> Result<Exi
         Beginning::Ended => return Ok(ExitCode::SUCCESS),
     };
     let mut socket = match taking {
-        None => Some(ControlSocket::bind(&place, options.control_group)?),
+        None => Some(match passed::control()? {
+            Some(socket) => ControlSocket::activated(socket, options.control.control.as_deref())?,
+            None => ControlSocket::bind(&place, options.control_group)?,
+        }),
         Some(_) => None,
     };
     // The clients' pause begins here.
@@ -128,7 +131,7 @@ pub(super) fn run_with(options: Serve, mut arguments: Vec<String>) -> Result<Exi
         let socket = match (socket.take(), &given) {
             (None, Some(given)) => {
                 let socket = given.control.try_clone().context("keeping the control socket")?;
-                ControlSocket::adopt(&place, socket)?
+                ControlSocket::adopt(&place, socket, given.managed)?
             }
             (bound, _) => bound.context("a server has a control socket")?,
         };

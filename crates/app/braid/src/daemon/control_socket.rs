@@ -3,7 +3,7 @@
 //! Owns the socket file and its connections, which speak the control API. A request is for the handler that it is given.
 //! Invariant: the file is removed only when it is ours or nobody listens on it.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use braid_control::api::role::Role;
 use braid_control::api::serving::{self, Handler};
 use braid_control::http::server::{Connections, accept_all};
@@ -37,6 +37,8 @@ struct Listening {
     file: SocketFile,
     listener: UnixListener,
     closed: AtomicBool,
+    /// A service manager has made it, and goes on with it.
+    managed: bool,
 }
 
 /// Where the socket is unless somebody says otherwise. root has one, however root came to be: by a login, sudo, or at boot.
@@ -66,19 +68,43 @@ impl ControlSocket {
             None => Rights::OWNER,
         };
         let (listener, file) = SocketFile::bind(path, rights).map_err(of_control)?;
-        let closed = AtomicBool::new(false);
-        Ok(ControlSocket(Door(Arc::new(Listening { file, listener, closed }))))
+        Ok(ControlSocket::of(file, listener, false))
     }
 
-    /// Takes over a socket at which another server has listened.
+    /// Takes over a socket at which another server has listened; `managed`: one that a service manager has made.
     ///
     /// # Errors
     /// When its file is gone.
-    pub fn adopt(path: &Path, socket: OwnedFd) -> Result<ControlSocket> {
+    pub fn adopt(path: &Path, socket: OwnedFd, managed: bool) -> Result<ControlSocket> {
         let file = SocketFile::adopt(path)
             .with_context(|| format!("the control socket {} is gone", path.display()))?;
-        let (listener, closed) = (UnixListener::from(socket), AtomicBool::new(false));
-        Ok(ControlSocket(Door(Arc::new(Listening { file, listener, closed }))))
+        Ok(ControlSocket::of(file, UnixListener::from(socket), managed))
+    }
+
+    /// Uses a socket that a service manager has made. Its file, and who may connect, are the manager's. `asked`: where it has to
+    /// be.
+    ///
+    /// # Errors
+    /// It is elsewhere, or has no file.
+    pub fn activated(listener: UnixListener, asked: Option<&Path>) -> Result<ControlSocket> {
+        let address = listener.local_addr().context("asking where the control socket is")?;
+        let Some(path) = address.as_pathname() else {
+            bail!(
+                "the control socket that the service manager passes has no file; ListenStream= has to be a path"
+            );
+        };
+        if asked.is_some_and(|asked| asked != path) {
+            bail!(
+                "the control socket that the service manager passes is {}, and --control says otherwise: leave that out, or                  change ListenStream=",
+                path.display()
+            );
+        }
+        ControlSocket::adopt(path, listener.into(), true)
+    }
+
+    fn of(file: SocketFile, listener: UnixListener, managed: bool) -> ControlSocket {
+        let closed = AtomicBool::new(false);
+        ControlSocket(Door(Arc::new(Listening { file, listener, closed, managed })))
     }
 
     /// Where it is.
@@ -122,7 +148,7 @@ impl Door {
     /// # Errors
     /// When the descriptor cannot be duplicated; nothing was changed then.
     pub fn give(&self) -> io::Result<OwnedFd> {
-        let Listening { file, listener, closed } = &*self.0;
+        let Listening { file, listener, closed, .. } = &*self.0;
         let socket = listener.try_clone()?;
         if !closed.swap(true, Ordering::AcqRel) {
             // Wakes the thread that accepts; if it cannot be reached it has ended.
@@ -131,10 +157,21 @@ impl Door {
         Ok(socket.into())
     }
 
-    /// Nobody connects any more, and the file is gone: the next server may begin. Those who are connected stay so.
+    /// A service manager has made the socket.
+    pub fn is_managed(&self) -> bool {
+        self.0.managed
+    }
+
+    /// Nobody connects any more, and the file is gone: the next server may begin. Those who are connected stay so. At a
+    /// socket of a service manager who connects waits, and the manager starts a server for them.
     pub fn close(&self) {
-        let Listening { file, listener, closed } = &*self.0;
+        let Listening { file, listener, closed, managed } = &*self.0;
         if closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if *managed {
+            // The manager has the socket, too, so it is not shut down. This wakes the thread that accepts.
+            let _ = UnixStream::connect(file.path());
             return;
         }
         file.remove();
@@ -262,6 +299,26 @@ mod tests {
         let socket = ControlSocket::bind(&path, None).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         drop(socket);
+    }
+
+    #[test]
+    fn a_socket_of_a_service_manager_outlives_the_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c.sock");
+        let managers = UnixListener::bind(&path).unwrap();
+        for _ in 0..2 {
+            let passed = || managers.try_clone().unwrap();
+            let elsewhere = ControlSocket::activated(passed(), Some(Path::new("/elsewhere")));
+            let error = elsewhere.err().unwrap().to_string();
+            assert!(error.contains("ListenStream="), "{error}");
+            let socket = ControlSocket::activated(passed(), Some(&path)).unwrap();
+            assert!(socket.door().is_managed());
+            socket.serve(echo()).unwrap();
+            let said = say(&path, b"GET /v1/arrays HTTP/1.1\r\n\r\n");
+            assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+            drop(socket);
+            assert!(path.exists());
+        }
     }
 
     #[test]

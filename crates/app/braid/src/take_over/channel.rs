@@ -45,7 +45,13 @@ pub enum Message {
     Prepared,
     /// The list of all that is given; the control socket, the listening sockets and those of the clients follow as descriptors, then the
     /// states of the clients.
-    Given { listening: Vec<Place>, clients: Vec<Known> },
+    Given {
+        listening: Vec<Place>,
+        clients: Vec<Known>,
+        /// The control socket is a service manager's.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        managed: bool,
+    },
     /// The new process serves.
     Ready,
     /// The old process ends: there is no way back.
@@ -139,6 +145,7 @@ impl Channel {
         self.say(&Message::Given {
             listening: given.listening.iter().map(place).collect(),
             clients: given.clients.iter().map(known).collect(),
+            managed: given.managed,
         })?;
         let sockets: Vec<BorrowedFd<'_>> = std::iter::once(given.control.as_fd())
             .chain(given.listening.iter().map(|(_, one)| one.socket.as_fd()))
@@ -164,7 +171,11 @@ impl Channel {
     ///
     /// # Errors
     /// The other side is gone, or gives less than it said.
-    pub fn take(&mut self, listening: Vec<Place>, clients: Vec<Known>) -> Result<Given> {
+    pub fn take(
+        &mut self,
+        (listening, clients): (Vec<Place>, Vec<Known>),
+        managed: bool,
+    ) -> Result<Given> {
         let count = 1 + listening.len() + clients.len();
         if count > CLIENTS_MAX || clients.iter().any(|client| client.state > STATE_MAX) {
             bail!("the other server gives more than there can be");
@@ -190,7 +201,7 @@ impl Channel {
                 Ok((protocol, Passed { target, state: bytes, socket: next()? }))
             })
             .collect::<Result<_>>()?;
-        Ok(Given { control, listening, clients })
+        Ok(Given { control, managed, listening, clients })
     }
 
     fn receive(&self, sockets: &mut Vec<OwnedFd>) -> Result<()> {
@@ -241,16 +252,18 @@ mod tests {
             "nbd".to_string(),
             Listening { address: "tcp:127.0.0.1:10809".into(), socket: socket() },
         )];
-        let given = Given { control: socket(), listening, clients };
+        let given = Given { control: socket(), managed: true, listening, clients };
         let mut came = std::thread::scope(|scope| {
             scope.spawn(|| old.give(&given).unwrap());
-            let Message::Given { listening, clients } = new.hear(Duration::from_secs(20)).unwrap()
+            let Message::Given { listening, clients, managed } =
+                new.hear(Duration::from_secs(20)).unwrap()
             else {
                 panic!("something else");
             };
-            new.take(listening, clients).unwrap()
+            new.take((listening, clients), managed).unwrap()
         });
         drop(given);
+        assert!(came.managed);
         assert!(came.take_listening("nbd", "tcp:127.0.0.1:1").is_none());
         assert!(came.take_listening("nbd", "tcp:127.0.0.1:10809").is_some());
         assert_eq!(came.clients.len(), 300);

@@ -89,13 +89,14 @@ fn let_go(
         );
     }
     let listening = doors.hand_over().inspect_err(|_| doors.resume())?;
+    let managed = control.is_managed();
     let control =
         control.give().context("passing the control socket").inspect_err(|_| doors.resume())?;
     let text = |(protocol, one): (&str, _)| (protocol.to_string(), one);
     let listening = listening.into_iter().map(text).collect();
     let clients =
         doors.pass_clients().into_iter().map(|(protocol, one)| (protocol.to_string(), one));
-    Ok(Given { control, listening, clients: clients.collect() })
+    Ok(Given { control, managed, listening, clients: clients.collect() })
 }
 
 /// Refuses what would end with this process.

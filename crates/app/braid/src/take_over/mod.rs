@@ -33,6 +33,8 @@ use std::os::fd::OwnedFd;
 pub struct Given {
     /// The control socket.
     pub control: OwnedFd,
+    /// A service manager has made that one.
+    pub managed: bool,
     /// The sockets that clients connect to, each after the name of its protocol.
     pub listening: Vec<(String, Listening)>,
     /// The clients that are connected, likewise.

@@ -79,7 +79,9 @@ impl Taking {
     pub fn receive(&mut self) -> Result<Given> {
         self.channel.say(&Message::Prepared)?;
         match self.channel.hear(GIVE_WAIT)? {
-            Message::Given { listening, clients } => self.channel.take(listening, clients),
+            Message::Given { listening, clients, managed } => {
+                self.channel.take((listening, clients), managed)
+            }
             _ => bail!("the running server says something that is not understood"),
         }
     }

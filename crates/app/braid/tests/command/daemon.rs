@@ -5,8 +5,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -154,7 +155,7 @@ fn a_mistake_is_named_by_line_and_column() {
 }
 
 /// An HTTP server that gives the body of each POST.
-fn webhook() -> (String, std::sync::mpsc::Receiver<serde_json::Value>) {
+pub fn webhook() -> (String, std::sync::mpsc::Receiver<serde_json::Value>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/events", listener.local_addr().unwrap());
     let (send, bodies) = std::sync::mpsc::channel();
@@ -307,4 +308,67 @@ fn serve_goes_on_in_the_background() {
     place
         .run("serve none --nbd unix:nbd.sock --detach")
         .refused(2, &["No such file", "nothing to serve"]);
+}
+
+/// A daemon that is started as systemd does by braid.socket.
+fn activated(place: &Place, socket: &UnixListener) -> Daemon {
+    let mut command = Command::new("bash");
+    // The number of the process is not known before it is there.
+    let script =
+        "exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_FDNAMES=control LISTEN_PID=$$ exec \"$@\"";
+    command.args(["-c", script, "bash", env!("CARGO_BIN_EXE_braid")]);
+    command.args(["daemon", "--config", "braid.toml"]);
+    let like = place.command(&[]);
+    for (name, value) in like.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.current_dir(place.path("")).env("NOTIFY_SOCKET", place.path("notify"));
+    command.stdin(OwnedFd::from(socket.try_clone().unwrap()));
+    Daemon::start(command)
+}
+
+/// The process that is ready next.
+pub fn main_process(notify: &UnixDatagram) -> Pid {
+    loop {
+        let mut bytes = [0; 4096];
+        let len = notify.recv(&mut bytes).unwrap();
+        let told = String::from_utf8_lossy(&bytes[..len]);
+        if told.contains("READY=1") {
+            let number = told.lines().find_map(|line| line.strip_prefix("MAINPID="));
+            return Pid::from_raw(number.unwrap().parse().unwrap()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_control_socket_that_systemd_has_made_is_used_and_stays() {
+    let place = scene("[[array]]\nname = \"data\"");
+    let socket = UnixListener::bind(place.path("control.sock")).unwrap();
+    // A command that comes before there is a server waits for it.
+    let waits = place.command(&["detail", "--test", "data"]).stdout(Stdio::null()).spawn();
+    let mut waits = waits.unwrap();
+    let notify = UnixDatagram::bind(place.path("notify")).unwrap();
+    notify.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let daemon = activated(&place, &socket);
+    assert!(waits.wait().unwrap().success());
+    let first = Pid::from_child(&daemon.child);
+    assert_eq!(main_process(&notify), first);
+    // As at an upgrade: the successor knows whose socket it is.
+    kill_process(first, Signal::HUP).unwrap();
+    let second = main_process(&notify);
+    assert_ne!(second, first);
+    assert_eq!(place.run("detail --test data").code, 0);
+    kill_process(second, Signal::TERM).unwrap();
+    let status = format!("/proc/{}/status", second.as_raw_nonzero());
+    let has_ended = || fs::read_to_string(&status).map_or(true, |text| text.contains("State:\tZ"));
+    until("the end", has_ended);
+    assert!(place.path("control.sock").exists());
+    let daemon = activated(&place, &socket);
+    assert_eq!(place.run("detail --test data").code, 0);
+    let (code, said) = daemon.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(place.path("control.sock").exists());
 }

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-fn repository() -> PathBuf {
+pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).unwrap().to_path_buf()
 }
 
 #[track_caller]
-fn ran(command: &mut Command) -> String {
+pub fn ran(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -22,7 +22,7 @@ fn ran(command: &mut Command) -> String {
 }
 
 /// A system with a shell and the C library, and nothing else.
-fn bare_root(root: &Path) {
+pub fn bare_root(root: &Path) {
     for folder in ["bin", "var/lib/dpkg/info", "var/lib/dpkg/updates", "srv", "run", "tmp", "etc"] {
         fs::create_dir_all(root.join(folder)).unwrap();
     }
@@ -40,7 +40,7 @@ fn bare_root(root: &Path) {
 }
 
 /// As root, in the system.
-fn inside(root: &Path, words: &[&str]) -> Command {
+pub fn inside(root: &Path, words: &[&str]) -> Command {
     let mut command = Command::new("chroot");
     command.arg(root).arg("/usr/bin/braid").args(words).stdin(Stdio::null());
     command.env_remove("BRAID_CONTROL").env_remove("BRAID_STATE_DIR");
@@ -48,7 +48,7 @@ fn inside(root: &Path, words: &[&str]) -> Command {
 }
 
 /// The path of a package that a script makes.
-fn made(script: &str, place: &Place) -> String {
+pub fn made(script: &str, place: &Place) -> String {
     let mut make = Command::new(repository().join("scripts").join(script));
     make.arg(env!("CARGO_BIN_EXE_braid")).arg(place.path("")).env("COMPRESSION", "none");
     ran(&mut make).trim().to_string()
@@ -62,6 +62,7 @@ fn a_bare_system_has_arrays_at_boot_and_nothing_after_a_purge() {
     for file in [
         "./usr/bin/braid",
         "./lib/systemd/system/braid.service",
+        "./lib/systemd/system/braid.socket",
         "./lib/udev/rules.d/63-braid.rules",
         "./etc/braid/braid.toml",
         "./sbin/mount.fuse.braid",

@@ -6,7 +6,10 @@ use anyhow::{Context, Result, bail};
 use braid_export::Listening;
 use braid_nbd::Address;
 use listenfd::ListenFd;
+use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// The name of the protocol.
 const NBD: &str = "nbd";
@@ -58,18 +61,60 @@ pub(super) fn places(all: &[NbdPlace], mut given: Option<&mut Given>) -> Result<
     Ok(found)
 }
 
-/// The sockets that a service manager has passed, of which there must be one.
-fn passed() -> Result<Vec<OwnedFd>> {
+/// The name by which the control socket is passed: systemd's FileDescriptorName=.
+const CONTROL: &str = "control";
+
+/// A socket that was passed, and its name.
+struct Passed {
+    name: String,
+    socket: io::Result<OwnedFd>,
+}
+
+/// All that were passed and that nobody has taken: the environment tells of them once.
+static PASSED: LazyLock<Mutex<Vec<Passed>>> = LazyLock::new(|| {
+    // Before `from_env`, which clears them.
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let mut names = names.split(':');
     let mut passed = ListenFd::from_env();
-    let mut sockets = Vec::new();
+    let mut all = Vec::new();
     for index in 0..passed.len() {
+        let name = names.next().unwrap_or_default().to_string();
         // Of either family; the error is about the one that is more.
         let socket = match passed.take_unix_listener(index) {
-            Ok(socket) => socket.map(OwnedFd::from),
-            Err(_) => passed.take_tcp_listener(index).context(NOT_PASSED)?.map(OwnedFd::from),
+            Ok(socket) => Ok(socket.map(OwnedFd::from)),
+            Err(_) => passed.take_tcp_listener(index).map(|socket| socket.map(OwnedFd::from)),
         };
-        sockets.extend(socket);
+        all.extend(socket.transpose().map(|socket| Passed { name, socket }));
     }
+    Mutex::new(all)
+});
+
+/// Takes those that are the control socket, or all others.
+fn take(control: bool) -> Vec<Passed> {
+    let mut all = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
+    all.extract_if(.., |passed| (passed.name == CONTROL) == control).collect()
+}
+
+/// The control socket, where a service manager has made it.
+///
+/// # Errors
+/// What was passed by that name is no stream socket, or not one.
+pub(super) fn control() -> Result<Option<UnixListener>> {
+    let mut all = take(true).into_iter();
+    let Some(first) = all.next() else { return Ok(None) };
+    if all.next().is_some() {
+        bail!(
+            "the service manager passes several sockets named {CONTROL}: FileDescriptorName={CONTROL} is for the control socket alone"
+        );
+    }
+    let socket = first.socket.with_context(|| format!("taking the socket named {CONTROL}"))?;
+    Ok(Some(UnixListener::from(socket)))
+}
+
+/// The sockets that a service manager has passed, of which there must be one.
+fn passed() -> Result<Vec<OwnedFd>> {
+    let sockets = take(false).into_iter().map(|passed| passed.socket);
+    let sockets = sockets.collect::<io::Result<Vec<OwnedFd>>>().context(NOT_PASSED)?;
     if sockets.is_empty() {
         bail!("{NOT_PASSED}: LISTEN_FDS is not set, or LISTEN_PID is not this process");
     }
