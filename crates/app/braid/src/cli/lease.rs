@@ -1,12 +1,14 @@
 //! The options of `serve` that have etcd decide which host runs an array.
 
-use crate::lease::Place;
+use crate::lease::{Access, Place, Said};
+use anyhow::Result;
 use clap::Args;
+use std::path::PathBuf;
 
 /// A lease that another host takes over.
 #[derive(Debug, Clone, Args)]
 pub struct Lease {
-    /// Run arrays only while this host holds their lease in etcd: etcd://HOST:PORT, with commas between its members. Another host
+    /// Run arrays only while this host holds their lease in etcd: etcd://HOST:PORT, with commas between its members, or etcds:// for TLS. Another host
     /// that is given the same is refused them meanwhile, or waits (--standby). When the lease cannot be renewed in time the
     /// process ends at once, before another can get it: clients have to connect to the other host then.
     #[arg(long, value_name = "ETCD", conflicts_with_all = ["read_only", "take_over", "create"])]
@@ -25,4 +27,37 @@ pub struct Lease {
     /// manager is told that the start goes on.
     #[arg(long, requires = "lease", conflicts_with = "strict")]
     pub standby: bool,
+    /// The authorities that etcd's certificate is of, as etcdctl's --cacert (PEM). Without it those that everybody knows.
+    #[arg(long, value_name = "FILE", requires = "lease")]
+    pub lease_cacert: Option<PathBuf>,
+    /// The certificate that etcd asks for (--client-cert-auth), as etcdctl's --cert (PEM).
+    #[arg(long, value_name = "FILE", requires_all = ["lease", "lease_key"])]
+    pub lease_cert: Option<PathBuf>,
+    /// Its key, as etcdctl's --key (PEM).
+    #[arg(long, value_name = "FILE", requires = "lease_cert")]
+    pub lease_key: Option<PathBuf>,
+    /// The user that etcd knows this server as; it has to be let read and write the keys from braid/ to braid0 (or those of the
+    /// prefix that the address ends with).
+    #[arg(long, value_name = "NAME", requires_all = ["lease", "lease_password_file"])]
+    pub lease_user: Option<String>,
+    /// The file whose first line is the user's password. Others than its owner must not be able to read it.
+    #[arg(long, value_name = "FILE", requires = "lease_user")]
+    pub lease_password_file: Option<PathBuf>,
+}
+
+impl Lease {
+    /// How etcd is spoken to.
+    ///
+    /// # Errors
+    /// As [`Access::read`].
+    pub fn access(&self, place: &Place) -> Result<Access> {
+        let said = Said {
+            cacert: self.lease_cacert.clone(),
+            cert: self.lease_cert.clone(),
+            key: self.lease_key.clone(),
+            user: self.lease_user.clone(),
+            password_file: self.lease_password_file.clone(),
+        };
+        Access::read(place, &said)
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Each is answered by the members with a majority, or not at all: one that is cut off from the others does not answer.
 
+use super::access::Access;
 use super::place::Place;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +10,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+/// Of a refusal that is no JSON so many characters are shown.
+const WORDS_MAX: usize = 200;
 
 /// Why etcd did not do something.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +45,9 @@ pub enum EtcdError {
 /// A way to etcd.
 pub struct Etcd {
     place: Place,
+    access: Access,
+    /// What etcd knows the user by, until it is restarted or has not heard of it for a while.
+    token: Mutex<Option<String>>,
     agent: ureq::Agent,
     /// The member that answered last.
     first: AtomicUsize,
@@ -150,12 +158,15 @@ impl From<KeyValue> for Found {
 
 impl Etcd {
     /// At `place`; each member gets so long for an answer.
-    pub fn new(place: Place, patience: Duration) -> Etcd {
-        let config = ureq::Agent::config_builder()
+    pub fn new(place: Place, access: Access, patience: Duration) -> Etcd {
+        let mut config = ureq::Agent::config_builder()
             .timeout_global(Some(patience))
-            .http_status_as_error(false)
-            .build();
-        Etcd { place, agent: config.into(), first: AtomicUsize::new(0) }
+            .http_status_as_error(false);
+        if let Some(tls) = &access.tls {
+            config = config.tls_config(tls.clone()).https_only(true);
+        }
+        let agent = config.build().into();
+        Etcd { place, access, token: Mutex::default(), agent, first: AtomicUsize::new(0) }
     }
 
     /// Where it is.
@@ -244,8 +255,7 @@ impl Etcd {
         let mut last = String::new();
         for nr in (0..hosts.len()).map(|nr| (first + nr) % hosts.len()) {
             let Some(host) = hosts.get(nr) else { continue };
-            sent();
-            match self.ask_one(host, path, body) {
+            match self.ask_as_user(host, (path, body), sent) {
                 Ok((200, text)) => match serde_json::from_str(&text) {
                     Ok(answer) => {
                         self.first.store(nr, Ordering::Relaxed);
@@ -256,11 +266,7 @@ impl Etcd {
                     }
                 },
                 Ok((status, text)) => {
-                    let why = serde_json::from_str::<Refusal>(&text).map(|refusal| refusal.message);
-                    let why = why
-                        .ok()
-                        .filter(|why| !why.is_empty())
-                        .unwrap_or_else(|| format!("status {status}"));
+                    let why = why_of(status, &text);
                     if why.contains("requested lease not found") {
                         return Err(EtcdError::Ended);
                     }
@@ -276,13 +282,103 @@ impl Etcd {
         Err(EtcdError::Silent { hosts: hosts.join(", "), why: last })
     }
 
+    /// Asks one member, as the user where there is one: who is not known there, or not any more, says who it is.
+    fn ask_as_user(
+        &self,
+        host: &str,
+        (path, body): (&str, &Value),
+        sent: &mut dyn FnMut(),
+    ) -> Result<(u16, String), ureq::Error> {
+        let known = self.token().is_some();
+        if self.access.user.is_none() || known {
+            sent();
+            let (status, text) = self.ask_one(host, path, body)?;
+            if self.access.user.is_none() || !asks_for_user(status, &text) {
+                return Ok((status, text));
+            }
+        }
+        let (status, text) = self.log_in(host)?;
+        if status != 200 {
+            return Ok((status, text));
+        }
+        sent();
+        self.ask_one(host, path, body)
+    }
+
+    /// Says who this is, and keeps what is given for that.
+    fn log_in(&self, host: &str) -> Result<(u16, String), ureq::Error> {
+        #[derive(Deserialize)]
+        struct LoggedIn {
+            token: String,
+        }
+        *self.token() = None;
+        let Some(user) = &self.access.user else { return Ok((200, String::new())) };
+        let body = json!({ "name": user.name, "password": user.password });
+        let (status, text) = self.ask_one(host, "auth/authenticate", &body)?;
+        // An answer without one is refused by the next request.
+        *self.token() = serde_json::from_str::<LoggedIn>(&text).ok().map(|said| said.token);
+        Ok((status, text))
+    }
+
+    fn token(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        // Every change is a single call.
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn ask_one(&self, host: &str, path: &str, body: &Value) -> Result<(u16, String), ureq::Error> {
-        let request = self
+        let scheme = if self.place.tls { "https" } else { "http" };
+        let mut request = self
             .agent
-            .post(format!("http://{host}/v3/{path}"))
+            .post(format!("{scheme}://{host}/v3/{path}"))
             .header("Content-Type", "application/json");
+        if let Some(token) = &*self.token() {
+            request = request.header("Authorization", token);
+        }
         let mut answer = request.send(body.to_string())?;
         let status = answer.status().as_u16();
         Ok((status, answer.body_mut().read_to_string()?))
+    }
+}
+
+/// The reason of a refusal: of etcd as JSON, of the HTTP server before it as a line.
+fn why_of(status: u16, text: &str) -> String {
+    let said = serde_json::from_str::<Refusal>(text).map(|refusal| refusal.message);
+    let line = || text.lines().next().unwrap_or_default().chars().take(WORDS_MAX).collect();
+    match said.unwrap_or_else(|_| line()) {
+        none if none.trim().is_empty() => format!("status {status}"),
+        why => why,
+    }
+}
+
+/// An answer that says that the user is not known: its token has run out, or users were changed.
+fn asks_for_user(status: u16, text: &str) -> bool {
+    let words = ["invalid auth token", "user name is empty", "auth store is old"];
+    status == 401 || status != 200 && words.iter().any(|words| text.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_of_a_refusal_is_json_or_a_line() {
+        assert_eq!(
+            why_of(403, "{\"message\":\"etcdserver: permission denied\"}"),
+            "etcdserver: permission denied"
+        );
+        assert_eq!(why_of(400, "no names at the gateway\n"), "no names at the gateway");
+        assert_eq!(why_of(502, ""), "status 502");
+        assert_eq!(why_of(502, "{}"), "status 502");
+    }
+
+    #[test]
+    fn who_is_not_known_any_more_says_again_who_it_is() {
+        let says = |why: &str| format!("{{\"error\":\"etcdserver: {why}\",\"code\":3}}");
+        assert!(asks_for_user(401, &says("invalid auth token")));
+        assert!(asks_for_user(400, &says("user name is empty")));
+        assert!(asks_for_user(400, &says("revision of auth store is old")));
+        for (status, why) in [(200, "user name is empty"), (403, "permission denied")] {
+            assert!(!asks_for_user(status, &says(why)), "{why}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `place` | where etcd is, as it is typed |
+//! | `access` | TLS, and the user that etcd knows this server as |
 //! | `etcd` | its requests, over its JSON gateway |
 //! | `deadline` | until when this process may write, and its end when that has passed |
 //! | `session` | the lease of a server, and the keys that it holds by it |
@@ -17,11 +18,13 @@
 //! The revision at which a key was made is the token: a later holder has a greater one. The key `…/used` beside it has no lease
 //! and names the heartbeat of the last holder, so that the next knows whose beats on the members are over.
 
+mod access;
 mod deadline;
 mod etcd;
 mod place;
 mod session;
 
+pub use access::{Access, Said};
 pub use etcd::Etcd;
 pub use place::Place;
 pub use session::{NotTaken, Session, Taken, holder};

@@ -1,9 +1,10 @@
-//! Where etcd is: `etcd://HOST[:PORT][,HOST[:PORT]…][/PREFIX]`.
+//! Where etcd is: `etcd://HOST[:PORT][,HOST[:PORT]…][/PREFIX]`, or `etcds://…` over TLS.
 
 use std::fmt;
 use std::str::FromStr;
 
 const SCHEME: &str = "etcd://";
+const WITH_TLS: &str = "etcds://";
 /// etcd's port for clients.
 const PORT: u16 = 2379;
 /// The beginning of the names of keys.
@@ -14,6 +15,8 @@ const PREFIX: &str = "braid";
 pub struct Place {
     /// HOST:PORT of each of its members.
     pub(super) hosts: Vec<String>,
+    /// They are spoken to over TLS.
+    pub(super) tls: bool,
     prefix: String,
 }
 
@@ -35,8 +38,11 @@ impl FromStr for Place {
     fn from_str(text: &str) -> Result<Place, String> {
         let wrong =
             |why: &str| format!("{why}; write etcd://HOST:PORT, with commas between several");
-        let rest =
-            text.strip_prefix(SCHEME).ok_or_else(|| wrong("it does not begin with etcd://"))?;
+        let (rest, tls) = match (text.strip_prefix(SCHEME), text.strip_prefix(WITH_TLS)) {
+            (Some(rest), _) => (rest, false),
+            (None, Some(rest)) => (rest, true),
+            (None, None) => return Err(wrong("it begins with neither etcd:// nor etcds:// (TLS)")),
+        };
         let (hosts, prefix) = rest.split_once('/').unwrap_or((rest, PREFIX));
         let prefix = match prefix.trim_matches('/') {
             "" => PREFIX,
@@ -44,7 +50,7 @@ impl FromStr for Place {
         };
         let hosts: Vec<String> =
             hosts.split(',').map(host).collect::<Result<_, _>>().map_err(|why| wrong(&why))?;
-        Ok(Place { hosts, prefix: prefix.to_string() })
+        Ok(Place { hosts, tls, prefix: prefix.to_string() })
     }
 }
 
@@ -68,7 +74,8 @@ fn host(text: &str) -> Result<String, String> {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{SCHEME}{}/{}", self.hosts.join(","), self.prefix)
+        let scheme = if self.tls { WITH_TLS } else { SCHEME };
+        write!(f, "{scheme}{}/{}", self.hosts.join(","), self.prefix)
     }
 }
 
@@ -86,7 +93,11 @@ mod tests {
         );
         let place: Place = "etcd://one/my/racks/".parse().unwrap();
         assert_eq!(place.key("a"), "my/racks/arrays/a");
+        assert!(!place.tls);
         assert_eq!(place.to_string().parse::<Place>().unwrap(), place);
+        let place: Place = "etcds://one".parse().unwrap();
+        assert!(place.tls);
+        assert_eq!(place.to_string(), "etcds://one:2379/braid");
     }
 
     #[test]

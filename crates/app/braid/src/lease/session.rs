@@ -3,6 +3,7 @@
 //! One thread renews the lease, another ends the process when that has not succeeded in time ([`super::deadline`]): neither waits
 //! for the other, nor for a shard.
 
+use super::access::Access;
 use super::deadline::{self, Deadline};
 use super::etcd::{Etcd, EtcdError, Found, Made};
 use super::place::Place;
@@ -82,11 +83,11 @@ impl Session {
     ///
     /// # Errors
     /// etcd does not give one, or this process has one already.
-    pub fn begin(place: &Place, seconds: u32) -> Result<Arc<Session>> {
+    pub fn begin(place: &Place, access: &Access, seconds: u32) -> Result<Arc<Session>> {
         let ttl = Duration::from_secs(u64::from(seconds));
         // All members are asked within a fifth, so that there is time for several tries.
         let members = u32::try_from(place.hosts.len()).unwrap_or(u32::MAX).max(1);
-        let etcd = Etcd::new(place.clone(), (ttl / 5 / members).max(PATIENCE_MIN));
+        let etcd = Etcd::new(place.clone(), access.clone(), (ttl / 5 / members).max(PATIENCE_MIN));
         let sent = deadline::now();
         let doing = || format!("getting a lease at {place}");
         let lease = grant(&etcd, seconds).with_context(doing)?;

@@ -3,7 +3,7 @@
 use crate::cli::Serve;
 use crate::daemon::End;
 use crate::daemon::grouping::{Group, group};
-use crate::lease::{Etcd, NotTaken, Place, Session, holder};
+use crate::lease::{Access, Etcd, NotTaken, Session, holder};
 use crate::members::{Member, parse_all};
 use crate::output;
 use crate::service;
@@ -45,9 +45,9 @@ pub(super) fn begin(
     ends: &Receiver<End>,
 ) -> Result<Beginning> {
     let Some(place) = &options.lease.lease else { return Ok(Beginning::Plain) };
-    let seconds = options.lease.lease_ttl;
+    let (seconds, access) = (options.lease.lease_ttl, options.lease.access(place)?);
     if !options.lease.standby {
-        return Ok(Beginning::Leased(Session::begin(place, seconds)?));
+        return Ok(Beginning::Leased(Session::begin(place, &access, seconds)?));
     }
     let home = remotes.first().context("at least one shard was started")?;
     let members: Vec<Member> = parse_all(&names(), false)?.into_iter().flatten().collect();
@@ -60,10 +60,10 @@ pub(super) fn begin(
     let Some(wanted) = waiting.read(home, &members, options.uuid.as_deref())? else {
         return Ok(Beginning::Ended);
     };
-    let etcd = Etcd::new(place.clone(), PATIENCE);
+    let etcd = Etcd::new(place.clone(), access.clone(), PATIENCE);
     let mut session = None;
     loop {
-        let what = match attempt((&etcd, place, seconds), &mut session, &wanted) {
+        let what = match attempt((&etcd, &access, seconds), &mut session, &wanted) {
             Ok(session) => return Ok(Beginning::Leased(session)),
             Err(what) => what,
         };
@@ -75,7 +75,7 @@ pub(super) fn begin(
 
 /// Takes all of the arrays, or none; says why not.
 fn attempt(
-    (etcd, place, seconds): (&Etcd, &Place, u32),
+    (etcd, access, seconds): (&Etcd, &Access, u32),
     session: &mut Option<Arc<Session>>,
     wanted: &Wanted,
 ) -> Result<Arc<Session>, String> {
@@ -89,7 +89,7 @@ fn attempt(
     let session = match session {
         Some(session) => session,
         None => {
-            let begun = Session::begin(place, seconds);
+            let begun = Session::begin(etcd.place(), access, seconds);
             session.insert(begun.map_err(|error| output::said(&error))?)
         }
     };
