@@ -61,9 +61,9 @@ test-vm: ## Of the tests, those that need a newer kernel's drivers, in a guest u
 test-command: ## Of the tests, those of the command and its server as a user runs them; as root, since some mount
 	$(TESTS) --test command --test volume
 
-screenshots: ## Take the pictures of docs/web.md again, by the test of the page in Chromium
+screenshots: ## Take the pictures of docs/web.md and docs/seeing.md again, by the tests of the page and of `braid top`
 	scripts/setup-packages test
-	BRAID_SCREENSHOTS=$(CURDIR)/docs/web $(TESTS) --test command -- web::a_browser
+	BRAID_SCREENSHOTS=$(CURDIR)/docs/web $(TESTS) --test command -- web::a_browser top::
 
 test-seeds: ## Of the tests, the histories of the simulator: all saved seeds, and 500 that are always the same
 	$(TESTS) --test seeds

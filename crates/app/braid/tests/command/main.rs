@@ -34,6 +34,7 @@ mod stacks;
 mod starting;
 mod take_over;
 mod tls;
+mod top;
 mod two_hosts;
 mod web;
 mod words;

@@ -132,7 +132,7 @@ fn other_hosts_need_tls() {
 }
 
 /// Copies something into the array over and over, so that there are rates.
-fn under_load<T>(place: &Place, work: impl FnOnce() -> T) -> T {
+pub fn under_load<T>(place: &Place, work: impl FnOnce() -> T) -> T {
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -156,7 +156,7 @@ impl Drop for Ends<'_> {
 }
 
 #[track_caller]
-fn until(what: &str, mut is: impl FnMut() -> bool) {
+pub fn until(what: &str, mut is: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(30);
     while !is() {
         assert!(Instant::now() < end, "{what}");

@@ -99,11 +99,11 @@ fn lines(picture: &Picture, width: usize) -> Vec<Line<'static>> {
     for detail in &picture.details {
         for client in &detail.clients {
             all.push(Line::raw(format!(
-                "{}: {} {}  {} requests, {} read, {} written, {} under way",
+                "{}: {} {}  {}, {} read, {} written, {} under way",
                 detail.name,
                 client.protocol,
                 client.address,
-                client.requests,
+                count(usize::try_from(client.requests).unwrap_or(usize::MAX), "request"),
                 size::human(client.read_bytes),
                 size::human(client.written_bytes),
                 client.in_flight
