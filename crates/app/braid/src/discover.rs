@@ -4,6 +4,7 @@
 
 use crate::members::Member;
 use crate::on_shard;
+use crate::output::size;
 use crate::source::Source;
 use anyhow::{Context, Result, bail};
 use braid_device::file::{FileMember, Mode};
@@ -40,6 +41,14 @@ impl Found {
     /// Nothing was found, and nobody uses it.
     pub fn is_free(&self) -> bool {
         self.signatures.is_empty() && self.in_use.is_none()
+    }
+
+    /// How large it is, for a table.
+    pub fn size_text(&self) -> String {
+        match self.digest {
+            Some(_) => size::human(self.size),
+            None => "in memory".to_string(),
+        }
     }
 
     /// What was found, one line each.

@@ -108,7 +108,7 @@ fn look_at_all(
         .collect();
     if !in_use.is_empty() {
         return Err(Refusal::Other(anyhow!(
-            "creating array {}: in use: {}; unmount or stop what uses it, or leave it out",
+            "creating array {}: free these members, or give others:{}",
             wish.name,
             list(&found, |found| found.in_use.iter().cloned().collect())
         )));
@@ -420,7 +420,7 @@ fn found_table(found: &[Found]) -> String {
     for found in found {
         let lines = found.lines();
         let what = if lines.is_empty() { "nothing".to_string() } else { lines.join("\n") };
-        table.add_row([found.name.clone(), size::human(found.size), what]);
+        table.add_row([found.name.clone(), found.size_text(), what]);
     }
     table::align_right(&mut table, &[1]);
     table::text(&table)

@@ -11,7 +11,7 @@ use crate::creating::wipe_device;
 use crate::discover::{Found, look, look_again, look_through};
 use crate::members::{Member, parse_brick, parse_bricks};
 use crate::on_shard;
-use crate::output::{size, table};
+use crate::output::table;
 use crate::settings::kept::Kept;
 use anyhow::{Context, Result, bail};
 use braid_control::protocol::volume::{CreatedBrick, CreatedVolume};
@@ -371,7 +371,7 @@ fn found_table(found: &[Found]) -> String {
     for found in found {
         let lines = found.lines();
         let what = if lines.is_empty() { "nothing".to_string() } else { lines.join("\n") };
-        table.add_row([found.name.clone(), size::human(found.size), what]);
+        table.add_row([found.name.clone(), found.size_text(), what]);
     }
     table::align_right(&mut table, &[1]);
     table::text(&table)
