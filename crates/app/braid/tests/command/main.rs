@@ -21,6 +21,7 @@ mod loop_devices;
 mod members;
 mod nbd_clients;
 mod package;
+mod package_life;
 mod pages;
 mod recovery;
 mod remote_members;

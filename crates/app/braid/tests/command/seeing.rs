@@ -18,7 +18,7 @@ fn sum(members: &Value, of: impl Fn(&Value) -> u64) -> u64 {
     members.as_array().unwrap().iter().map(of).sum()
 }
 
-fn scrape(mut stream: impl Read + Write) -> String {
+pub fn scrape(mut stream: impl Read + Write) -> String {
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: braid\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -26,7 +26,7 @@ fn scrape(mut stream: impl Read + Write) -> String {
 }
 
 /// The value of a metric whose line holds all of these words.
-fn metric(text: &str, words: &[&str]) -> f64 {
+pub fn metric(text: &str, words: &[&str]) -> f64 {
     let holds =
         |line: &&str| !line.starts_with('#') && words.iter().all(|word| line.contains(word));
     let line = text.lines().find(holds).unwrap_or_else(|| panic!("{words:?} in {text}"));
