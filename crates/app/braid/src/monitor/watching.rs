@@ -121,6 +121,13 @@ fn changed(before: &Detail, now: &Detail, events: &mut Vec<Event>) {
         }
     }
     for member in before.members.iter().filter(|member| !is(member) && !came(&member.name)) {
+        if lost_at_once(member, before, now) {
+            let text = format!(
+                "member {} of array {name} has failed, and was removed at once; {}",
+                member.name, now.state
+            );
+            events.push(Event::of(now, "Fail", Some(&member.name), text));
+        }
         let text = format!("member {} was removed from array {name}", member.name);
         events.push(Event::of(now, "MemberRemoved", Some(&member.name), text));
     }
@@ -140,6 +147,17 @@ fn changed(before: &Detail, now: &Detail, events: &mut Vec<Event>) {
         }
     }
     clients_changed(before, now, events);
+}
+
+/// A member that was in sync is gone, as after `incremental --fail`, and its slot is not another's that is in sync: nobody saw it
+/// faulty in between. The array may have been made smaller without it.
+fn lost_at_once(member: &Member, before: &Detail, now: &Detail) -> bool {
+    let held = |slot| {
+        now.members.iter().any(|other| other.slot == Some(slot) && other.state == "active sync")
+    };
+    member.state == "active sync"
+        && before.level == now.level
+        && member.slot.is_some_and(|slot| slot < now.raid_devices && !held(slot))
 }
 
 fn member_changed(was: &Member, member: &Member, now: &Detail, events: &mut Vec<Event>) {
@@ -259,6 +277,35 @@ mod tests {
         now.members.remove(1);
         assert_eq!(scene.names(std::slice::from_ref(&now)), ["MemberRemoved"]);
         assert_eq!(scene.names(&[]), ["DeviceDisappeared"]);
+    }
+
+    #[test]
+    fn a_member_that_fails_and_is_removed_between_two_looks_has_failed() {
+        let mut scene = Scene { watching: Watching::default(), at: Instant::now() };
+        let whole = detail("data", &["active sync", "active sync", "active sync", "spare"]);
+        scene.look(std::slice::from_ref(&whole));
+        let mut now = whole.clone();
+        now.members.remove(1);
+        // The spare is on its way in.
+        now.members[2].state = "rebuilding".to_string();
+        now.members[2].slot = Some(1);
+        (now.degraded, now.job) = (1, job(0));
+        let told = ["Fail", "MemberRemoved", "RebuildStarted"];
+        assert_eq!(scene.names(std::slice::from_ref(&now)), told);
+        // One that another has replaced, or that a smaller array needs no more, has not.
+        let mut scene = Scene { watching: Watching::default(), at: Instant::now() };
+        scene.look(std::slice::from_ref(&whole));
+        let mut now = whole.clone();
+        now.members.remove(1);
+        now.members[2].state = "active sync".to_string();
+        now.members[2].slot = Some(1);
+        assert_eq!(scene.names(std::slice::from_ref(&now)), ["SpareActive", "MemberRemoved"]);
+        let mut scene = Scene { watching: Watching::default(), at: Instant::now() };
+        scene.look(std::slice::from_ref(&whole));
+        let mut now = whole.clone();
+        now.members.remove(2);
+        now.raid_devices = 2;
+        assert_eq!(scene.names(std::slice::from_ref(&now)), ["MemberRemoved"]);
     }
 
     #[test]
