@@ -46,6 +46,10 @@ impl Machine {
         bare_root(&root);
         std::os::unix::fs::symlink("busybox", root.join("bin/cat")).unwrap();
         fs::create_dir_all(root.join("run/systemd/system")).unwrap();
+        // Nothing is read from it, and what is written to it nobody misses.
+        fs::create_dir(root.join("dev")).unwrap();
+        fs::create_dir(root.join("proc")).unwrap();
+        File::create(root.join("dev/null")).unwrap();
         script(&root.join("usr/sbin/sendmail"), "cat >> /srv/mails");
         // `is-active` and `reload` are what the package asks of it when it is upgraded.
         let manager = "read pid < /run/main\ncase $1 in\nis-active) kill -0 $pid ;;\nreload) kill -HUP $pid ;;\nesac";
@@ -74,8 +78,12 @@ impl Machine {
     }
 
     fn boot(&mut self) {
-        let mut daemon = inside(&self.root, &["daemon"]);
-        daemon.env("NOTIFY_SOCKET", "/run/notify").stdout(Stdio::null());
+        // /proc is there as on any system, for the daemon alone.
+        let script = "mount --rbind /proc \"$0/proc\" && exec chroot \"$0\" /usr/bin/braid daemon";
+        let mut daemon = Command::new("unshare");
+        daemon.args(["--mount", "sh", "-c", script]).arg(&self.root);
+        daemon.env_remove("BRAID_CONTROL").env_remove("BRAID_STATE_DIR");
+        daemon.env("NOTIFY_SOCKET", "/run/notify").stdin(Stdio::null()).stdout(Stdio::null());
         self.started = Some(daemon.spawn().unwrap());
         self.hear();
     }
@@ -198,10 +206,14 @@ fn a_package_is_installed_tells_of_a_lost_disk_and_is_upgraded_under_load() {
     machine.shut_down();
     machine.boot();
     machine.run("detail --test data");
-    let event = |name: &str| loop {
-        let body = bodies.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no event {name}"));
-        if body["event"] == name {
-            return body;
+    let event = |name: &str| {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let body = bodies.recv_timeout(left).unwrap_or_else(|_| panic!("no event {name}"));
+            if body["event"] == name {
+                return body;
+            }
         }
     };
     let metrics = || scrape(UnixStream::connect(root.join("run/braid/metrics.sock")).unwrap());
