@@ -86,11 +86,12 @@ pub struct Report {
 const XFS: i64 = 0x5846_5342;
 const TMPFS: i64 = 0x0102_1994;
 const BTRFS: i64 = 0x9123_683e;
+const FUSE: i64 = 0x6573_5546;
 
 const NO_LINKS_OF_DIRECTORIES: &str =
     "btrfs keeps no count of a directory's directories: nlink is 1";
 
-/// What was seen on Linux 6.18, by the kind of file system (`f_type` of statfs) and case. ext4 fails none.
+/// The failures that were seen on Linux 6.18, by the kind of file system (`f_type` of statfs) and case. ext4 fails none.
 const KNOWN: &[(i64, &str, &str)] = &[
     (BTRFS, "mkdir/links_itself_and_its_parent", NO_LINKS_OF_DIRECTORIES),
     (BTRFS, "rename/replaces_an_empty_directory", NO_LINKS_OF_DIRECTORIES),
@@ -99,6 +100,11 @@ const KNOWN: &[(i64, &str, &str)] = &[
     (BTRFS, "rename2/exchange_swaps_a_file_and_a_directory", NO_LINKS_OF_DIRECTORIES),
     (BTRFS, "rename2/exchange_counts_links_of_both_parents", NO_LINKS_OF_DIRECTORIES),
     (BTRFS, "rmdir/counts_links_of_the_parent", NO_LINKS_OF_DIRECTORIES),
+    (
+        FUSE,
+        "flags/change_ctime_only",
+        "Linux keeps the ctime of a cached file itself, and does not note a change of flags (fs/fuse/ioctl.c)",
+    ),
     (
         TMPFS,
         "mmap/beyond_the_end_is_not_kept",

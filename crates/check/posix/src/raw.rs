@@ -1,4 +1,4 @@
-//! Shared maps of files, locks on ranges of them, asynchronous I/O and handles: what has no safe interface elsewhere.
+//! Shared maps of files, locks on ranges of them, asynchronous I/O, handles and attributes with a project: what has no safe interface elsewhere.
 //!
 //! Owns the crate's only unsafe code. A [`Mapping`] is reached by copying in and out, within its bounds, so no
 //! reference to memory that another map or a write may change ever exists.
@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 pub mod aio;
+pub mod attributes;
 pub mod handle;
 
 use rustix::io::Errno;

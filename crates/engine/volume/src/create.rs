@@ -69,6 +69,7 @@ pub fn first_records(
         next_cookie: 1,
         entries: 0,
         brick: NO_BRICK,
+        project: 0,
         target: Vec::new(),
     };
     let mut records = vec![

@@ -1,11 +1,11 @@
 //! The volume as a [`FileSystem`].
 
-use crate::files::Write;
+use crate::namespace::{may_be_allocated, may_be_opened, may_be_set, may_be_written};
 use crate::transactions::room_of;
 use crate::volume::Volume;
 use braid_filesystem::{
-    Allocate, Attr, Caller, DirEntry, Entry, Errno, FileSystem, Ino, Kind, NAME_MAX, NewNode, ROOT,
-    RenameFlags, Seek, SetAttr, Space, XattrMode,
+    Allocate, Attr, Caller, DirEntry, Entry, Errno, FileFlags, FileSystem, Ino, Kind, NAME_MAX,
+    NewNode, Opening, ROOT, RenameFlags, Seek, SetAttr, Space, TrimRange, Writing, XattrMode,
 };
 use braid_format::volume::BLOCK;
 use braid_shard::{Buf, BufMut};
@@ -31,7 +31,13 @@ impl Volume {
         read
     }
 
-    async fn timed_write(&self, ino: Ino, offset: u64, data: Buf, how: Write) -> Result<(), Errno> {
+    async fn timed_write(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: Buf,
+        how: Writing,
+    ) -> Result<(), Errno> {
         let start = self.shard.now();
         let _gate = self.gate.enter().await;
         let written = self.files.write_file(ino, offset, data, how).await;
@@ -78,7 +84,7 @@ impl Volume {
     /// # Errors
     /// As [`FileSystem::write`].
     pub async fn write_exported(&self, ino: Ino, offset: u64, data: Buf) -> Result<(), Errno> {
-        self.timed_write(ino, offset, data, Write::default()).await
+        self.timed_write(ino, offset, data, Writing::default()).await
     }
 
     /// Zeroes or frees a range for a client of the block device that the file is.
@@ -114,6 +120,7 @@ impl FileSystem for Volume {
         self.transactions.writable()?;
         let _gate = self.gate.enter().await;
         let inode = self.inodes.get(ino).await?;
+        may_be_set(&inode, &set)?;
         if let Some(size) = set.size {
             self.not_exported(ino)?;
             if size > inode.size() {
@@ -122,7 +129,7 @@ impl FileSystem for Volume {
             let file = self.inodes.file(ino).await?;
             self.files.set_size(&file, size).await?;
         }
-        self.namespace.set_attributes(caller, &inode, set);
+        self.namespace.set_attributes(caller, &inode, set).await?;
         Ok(inode.attr(self.geometry.stripe))
     }
 
@@ -134,7 +141,32 @@ impl FileSystem for Volume {
         node: NewNode<'_>,
     ) -> Result<Entry, Errno> {
         let _gate = self.gate.enter().await;
+        self.namespace.may_get_names(parent).await?;
         self.namespace.make_node(caller, parent, name, node).await
+    }
+
+    async fn make_unnamed(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        node: NewNode<'_>,
+    ) -> Result<Entry, Errno> {
+        let _gate = self.gate.enter().await;
+        self.namespace.may_get_names(parent).await?;
+        self.namespace.make_unnamed(caller, parent, node).await
+    }
+
+    async fn flags(&self, ino: Ino) -> Result<FileFlags, Errno> {
+        self.namespace.flags(ino).await
+    }
+
+    async fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<(), Errno> {
+        let _gate = self.gate.enter().await;
+        self.namespace.set_flags(ino, flags).await
+    }
+
+    async fn trim(&self, range: TrimRange) -> Result<u64, Errno> {
+        self.trim_free_space(range).await
     }
 
     async fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Errno> {
@@ -147,6 +179,7 @@ impl FileSystem for Volume {
 
     async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry, Errno> {
         let _gate = self.gate.enter().await;
+        self.namespace.may_get_names(parent).await?;
         self.namespace.make_link(ino, parent, name).await
     }
 
@@ -169,14 +202,16 @@ impl FileSystem for Volume {
         flags: RenameFlags,
     ) -> Result<(), Errno> {
         let _gate = self.gate.enter().await;
+        self.namespace.may_get_names(new_parent).await?;
         self.namespace.rename_name(parent, name, new_parent, new_name, flags).await
     }
 
-    async fn open(&self, ino: Ino, truncate: bool) -> Result<(), Errno> {
+    async fn open(&self, ino: Ino, how: Opening) -> Result<(), Errno> {
         self.inodes.add_open(ino);
         let opened = async {
             let inode = self.inodes.get(ino).await?;
-            if truncate {
+            may_be_opened(&inode, how)?;
+            if how.truncate {
                 self.transactions.writable()?;
                 self.not_exported(ino)?;
                 let _gate = self.gate.enter().await;
@@ -219,26 +254,13 @@ impl FileSystem for Volume {
         self.timed_read(ino, offset, len, Some(room)).await
     }
 
-    async fn write(
-        &self,
-        ino: Ino,
-        offset: u64,
-        data: Buf,
-        clear_setid: bool,
-    ) -> Result<(), Errno> {
+    async fn write(&self, ino: Ino, offset: u64, data: Buf, how: Writing) -> Result<(), Errno> {
         self.not_exported(ino)?;
-        self.timed_write(ino, offset, data, Write { clear_setid, behind: false }).await
-    }
-
-    async fn write_behind(
-        &self,
-        ino: Ino,
-        offset: u64,
-        data: Buf,
-        clear_setid: bool,
-    ) -> Result<(), Errno> {
-        self.not_exported(ino)?;
-        self.timed_write(ino, offset, data, Write { clear_setid, behind: true }).await
+        // What the page cache writes out was written when it was allowed.
+        if !how.behind {
+            may_be_written(&*self.inodes.get(ino).await?)?;
+        }
+        self.timed_write(ino, offset, data, how).await
     }
 
     async fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), Errno> {
@@ -259,6 +281,7 @@ impl FileSystem for Volume {
 
     async fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<(), Errno> {
         self.not_exported(ino)?;
+        may_be_allocated(&*self.inodes.get(ino).await?, how)?;
         self.allocate_exported(ino, how, offset, len).await
     }
 

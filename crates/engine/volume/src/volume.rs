@@ -3,7 +3,7 @@
 use crate::check::{CheckEnd, CheckReport, Checks};
 use crate::commit::Commits;
 use crate::error::VolumeError;
-use crate::extents::{Brick, Bricks, ExtentMap};
+use crate::extents::{Brick, Bricks, ExtentMap, trim};
 use crate::files::Files;
 use crate::gate::Gate;
 use crate::membership::{BrickToAdd, Membership};
@@ -15,7 +15,7 @@ use crate::record::Record;
 use crate::status::{VolumeStatus, status_of};
 use crate::stripes::Geometry;
 use crate::transactions::Transactions;
-use braid_filesystem::{Errno, Ino};
+use braid_filesystem::{Errno, Ino, TrimRange};
 use braid_shard::Shard;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -225,6 +225,15 @@ impl Volume {
     /// Waits until no check is under way, or it is paused.
     pub async fn wait_check(&self) {
         self.checks.wait().await;
+    }
+
+    /// See [`braid_filesystem::FileSystem::trim`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn trim_free_space(&self, range: TrimRange) -> Result<u64, Errno> {
+        self.transactions.writable()?;
+        trim(&self.bricks, &self.transactions, &self.gate, range).await
     }
 
     /// See [`braid_filesystem::FileSystem::sync`].

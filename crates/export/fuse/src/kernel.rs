@@ -35,7 +35,12 @@ fn wanted(options: &MountOptions, takes_commands: bool) -> Wanted {
         // Without it every write asks for the attribute security.capability first.
         | init::HANDLE_KILLPRIV_V2
         | init::MAX_PAGES
-        | init::PARALLEL_DIROPS;
+        | init::PARALLEL_DIROPS
+        | init::SETXATTR_EXT;
+    if options.access_lists {
+        // The umask is ours to apply: a default list takes its place.
+        flags |= init::POSIX_ACL | init::DONT_MASK;
+    }
     if options.writeback_cache && !options.read_only {
         flags |= init::WRITEBACK_CACHE;
     }

@@ -34,5 +34,5 @@ mod write_out;
 
 pub use mount::Mount;
 pub use mountpoint::metadata_now;
-pub use options::{Ended, EndedBy, MountError, MountOptions, UnmountError};
+pub use options::{Ended, EndedBy, MountError, MountOptions, UnmountError, Without};
 pub use uring::io_uring_is_off;

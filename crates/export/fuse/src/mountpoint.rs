@@ -232,6 +232,9 @@ fn mount_as_root(options: &MountOptions, dir: &Path, fuse: &OwnedFd) -> Result<(
     // FUSE keeps no times of reading, and neither does the server: so it is said.
     let mut flags = MountFlags::NOATIME;
     flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOSUID, options.without.setuid);
+    flags.set(MountFlags::NODEV, options.without.devices);
+    flags.set(MountFlags::NOEXEC, options.without.programs);
     rustix::mount::mount(options.source(), dir, KIND, flags, data.as_c_str())
 }
 
@@ -240,7 +243,9 @@ fn helper_options(options: &MountOptions) -> String {
     let source = options.source().replace('\\', "\\\\").replace(',', "\\,");
     let access = if options.read_only { "ro" } else { "rw" };
     let others = if options.allow_other { ",allow_other" } else { "" };
-    format!("{access},noatime,default_permissions{others},subtype=braid,fsname={source}")
+    // It never lets setuid bits and devices be used.
+    let programs = if options.without.programs { ",noexec" } else { "" };
+    format!("{access},noatime{programs},default_permissions{others},subtype=braid,fsname={source}")
 }
 
 fn mount_by_helper(options: &MountOptions, dir: &Path) -> Result<OwnedFd, MountError> {
@@ -304,7 +309,9 @@ mod tests {
         let mut options = MountOptions::new("/x", "a,b\\c");
         options.allow_other = false;
         options.read_only = true;
-        let expected = "ro,noatime,default_permissions,subtype=braid,fsname=braid:a\\,b\\\\c";
+        options.without.programs = true;
+        let expected =
+            "ro,noatime,noexec,default_permissions,subtype=braid,fsname=braid:a\\,b\\\\c";
         assert_eq!(helper_options(&options), expected);
     }
 

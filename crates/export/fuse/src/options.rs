@@ -16,6 +16,10 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Nothing can be changed.
     pub read_only: bool,
+    /// The uses of its files that the kernel refuses.
+    pub without: Without,
+    /// The file system keeps POSIX access control lists, by which the kernel is to judge access.
+    pub access_lists: bool,
     /// The kernel collects writes and hands them over in large pieces, later; fsync and close wait for them.
     pub writeback_cache: bool,
     /// Largest write and read of the kernel, in bytes: 4 KiB to 16 MiB. The kernel lowers it to what it can do,
@@ -38,6 +42,17 @@ pub struct MountOptions {
     pub patience: Duration,
 }
 
+/// Uses of files that the kernel refuses in a mount (mount(8)). Without root all but programs is refused anyway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Without {
+    /// Setuid and setgid bits and capabilities of programs: `nosuid`.
+    pub setuid: bool,
+    /// Names of devices: `nodev`.
+    pub devices: bool,
+    /// Programs: `noexec`.
+    pub programs: bool,
+}
+
 impl MountOptions {
     /// `name` at `dir`, with the defaults.
     pub fn new(dir: impl Into<PathBuf>, name: impl Into<String>) -> MountOptions {
@@ -46,6 +61,8 @@ impl MountOptions {
             name: name.into(),
             allow_other: rustix::process::geteuid().is_root(),
             read_only: false,
+            without: Without::default(),
+            access_lists: false,
             writeback_cache: true,
             max_write: 1 << 20,
             attr_timeout: Duration::from_secs(86_400),

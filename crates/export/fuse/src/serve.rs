@@ -1,6 +1,7 @@
 //! The shard's side of a mount: each request is a task that asks the file system and answers the kernel.
 
 use crate::abi::directory::{ENTRY, ENTRY_PLUS, Listed, Listing};
+use crate::abi::ioctl;
 use crate::abi::reply::{self, OPEN_DIRECT_IO, OPEN_KEEP_CACHE, OPEN_PARALLEL_DIRECT_WRITES};
 use crate::errno;
 use crate::kernel::Agreed;
@@ -8,9 +9,11 @@ use crate::options::MountOptions;
 use crate::references::References;
 use crate::reply::Reply;
 use crate::watchdog::Progress;
-use crate::work::{Durable, Opening, Work, WriteHow};
+use crate::work::{Durable, Form, NewFlags, Node, Opening, Work, WriteHow};
 use crate::write_out::WriteOut;
-use braid_filesystem::{Attr, Caller, Entry, Errno, FileSystem, Ino, Kind, NewNode, SetAttr};
+use braid_filesystem::{
+    Attr, Caller, Entry, Errno, FileFlags, FileSystem, Ino, Kind, SetAttr, Writing,
+};
 use braid_shard::sync::{Budget, Notify};
 use braid_shard::{BufMut, Shard, Spawner};
 use slab::Slab;
@@ -219,28 +222,41 @@ impl<F: FileSystem + 'static> Server<F> {
                 result => self.answer_entry(result, reply),
             },
             Work::Attr { ino } => self.answer_attr(fs.attr(ino).await, reply),
+            Work::Statx { ino } => match fs.attr(ino).await {
+                Ok(attr) => reply.data(&reply::statx(&attr, self.attr_timeout)),
+                Err(error) => reply.error(errno::of(error)),
+            },
             Work::SetAttr { caller, ino, set } => {
                 self.answer_attr(fs.set_attr(caller, ino, set).await, reply);
             }
             Work::Make { caller, parent, name, node } => {
-                let (kind, perm, rdev, target) = (node.kind, node.perm, node.rdev, &*node.target);
-                let new = NewNode { kind, perm, rdev, target };
-                self.answer_entry(fs.make(caller, parent, &name, new).await, reply);
+                self.answer_entry(fs.make(caller, parent, &name, node.to_make()).await, reply);
             }
-            Work::Create { caller, parent, name, perm, how } => {
-                match self.create(caller, parent, &name, perm, how).await {
-                    Ok((entry, open)) => {
-                        let known = self.entry_timeout.min(self.attr_timeout);
-                        reply.with(&reply::created(
-                            &entry,
-                            known,
-                            open,
-                            self.open_flags(entry.attr.ino, how),
-                        ));
-                    }
-                    Err(error) => reply.error(errno::of(error)),
-                }
+            Work::Create { caller, parent, name, node, how } => {
+                let created = self.create(caller, parent, &name, &node, how).await;
+                self.answer_created(created, how, reply);
             }
+            Work::CreateUnnamed { caller, parent, node, how } => {
+                let created = match fs.make_unnamed(caller, parent, node.to_make()).await {
+                    Ok(entry) => self.open_new(caller, entry, how).await,
+                    Err(error) => Err(error),
+                };
+                self.answer_created(created, how, reply);
+            }
+            Work::Flags { ino, form } => match fs.flags(ino).await {
+                Ok(flags) => reply.with(&ioctl::flags(flags, form)),
+                Err(error) => reply.error(no_ioctl(error)),
+            },
+            Work::SetFlags { ino, new } => match self.set_flags(ino, new).await {
+                Ok(()) => reply.with(&ioctl::nothing()),
+                Err(error) => reply.error(no_ioctl(error)),
+            },
+            // The kernel asks nobody for a permission here.
+            Work::Trim { caller, .. } if caller.uid != 0 => reply.error(rustix::io::Errno::PERM),
+            Work::Trim { range, .. } => match fs.trim(range).await {
+                Ok(bytes) => reply.with(&ioctl::trimmed(range, bytes)),
+                Err(error) => reply.error(errno::of(error)),
+            },
             Work::ReadLink { ino } => match fs.read_link(ino).await {
                 Ok(target) => reply.data(&target),
                 Err(error) => reply.error(errno::of(error)),
@@ -305,8 +321,12 @@ impl<F: FileSystem + 'static> Server<F> {
                 Ok(space) => reply.with(&reply::space(&space)),
                 Err(error) => reply.error(errno::of(error)),
             },
-            Work::SetXattr { ino, name, value, mode } => {
-                answer(fs.set_xattr(ino, &name, &value, mode).await, reply);
+            Work::SetXattr { ino, name, value, mode, clear_setgid } => {
+                let set = match fs.set_xattr(ino, &name, &value, mode).await {
+                    Ok(()) if clear_setgid => self.clear_setgid(ino).await,
+                    other => other,
+                };
+                answer(set, reply);
             }
             Work::Xattr { ino, name, size } => {
                 answer_sized(fs.xattr(ino, &name).await, size, reply);
@@ -365,11 +385,8 @@ impl<F: FileSystem + 'static> Server<F> {
         if how.clear_capabilities {
             self.clear_capabilities(ino).await?;
         }
-        let data = data.freeze();
-        match how.cached {
-            true => self.fs.write_behind(ino, offset, data, how.clear_setid).await?,
-            false => self.fs.write(ino, offset, data, how.clear_setid).await?,
-        }
+        let writing = Writing { clear_setid: how.clear_setid, behind: how.cached };
+        self.fs.write(ino, offset, data.freeze(), writing).await?;
         match how.durable {
             Some(durable) => self.sync(ino, open, durable == Durable::Data).await,
             None => Ok(()),
@@ -460,7 +477,8 @@ impl<F: FileSystem + 'static> Server<F> {
     async fn open(&self, caller: Caller, ino: Ino, how: Opening) -> Result<u64, Errno> {
         // Others than root lose the setuid and setgid bits of what they cut, which `open` does not know of.
         let cut = how.truncate && caller.uid != 0;
-        self.fs.open(ino, how.truncate && !cut).await?;
+        let how = Opening { truncate: how.truncate && !cut, ..how };
+        self.fs.open(ino, how.to_file()).await?;
         if cut {
             let set = SetAttr { size: Some(0), ..SetAttr::default() };
             if let Err(error) = self.fs.set_attr(caller, ino, set).await {
@@ -485,25 +503,59 @@ impl<F: FileSystem + 'static> Server<F> {
         caller: Caller,
         parent: Ino,
         name: &[u8],
-        perm: u16,
+        node: &Node,
         how: Opening,
     ) -> Result<(Entry, u64), Errno> {
-        let new = NewNode { kind: Kind::File, perm, rdev: 0, target: &[] };
-        let (entry, truncate) = match self.fs.make(caller, parent, name, new).await {
+        let (entry, truncate) = match self.fs.make(caller, parent, name, node.to_make()).await {
             Ok(entry) => (entry, false),
             Err(Errno::Exists) if !how.exclusive => {
                 (self.fs.lookup(parent, name).await?, how.truncate)
             }
             Err(error) => return Err(error),
         };
+        self.open_new(caller, entry, Opening { truncate, ..how }).await
+    }
+
+    /// Opens what was just made or looked up.
+    async fn open_new(
+        &self,
+        caller: Caller,
+        entry: Entry,
+        how: Opening,
+    ) -> Result<(Entry, u64), Errno> {
         let entry = self.looked_up(entry);
-        match self.open(caller, entry.attr.ino, Opening { truncate, ..how }).await {
+        match self.open(caller, entry.attr.ino, how).await {
             Ok(open) => Ok((entry, open)),
             Err(error) => {
                 self.forget(entry.attr.ino, 1);
                 Err(error)
             }
         }
+    }
+
+    fn answer_created(&self, created: Result<(Entry, u64), Errno>, how: Opening, reply: Reply) {
+        match created {
+            Ok((entry, open)) => {
+                let known = self.entry_timeout.min(self.attr_timeout);
+                let flags = self.open_flags(entry.attr.ino, how);
+                reply.with(&reply::created(&entry, known, open, flags));
+            }
+            Err(error) => reply.error(errno::of(error)),
+        }
+    }
+
+    async fn set_flags(&self, ino: Ino, new: NewFlags) -> Result<(), Errno> {
+        let flags = match new.form {
+            Form::Extended => new.flags,
+            Form::Flags => FileFlags { project: self.fs.flags(ino).await?.project, ..new.flags },
+        };
+        self.fs.set_flags(ino, flags).await
+    }
+
+    async fn clear_setgid(&self, ino: Ino) -> Result<(), Errno> {
+        let perm = self.fs.attr(ino).await?.perm;
+        let set = SetAttr { perm: Some(perm & !0o2000), ..SetAttr::default() };
+        self.fs.set_attr(Caller::default(), ino, set).await.map(|_| ())
     }
 
     /// `.` and `..` of directory `ino` that are due from `offset` on: number, next position, name.
@@ -598,6 +650,11 @@ impl<F: FileSystem + 'static> Server<F> {
 fn open_index(open: u64) -> usize {
     // The number of none comes to lie where there is none.
     usize::try_from(open.wrapping_sub(1)).unwrap_or(usize::MAX)
+}
+
+/// An ioctl that the file system does not have is one that the file does not have.
+fn no_ioctl(error: Errno) -> rustix::io::Errno {
+    if error == Errno::Unsupported { rustix::io::Errno::NOTTY } else { errno::of(error) }
 }
 
 fn answer(result: Result<(), Errno>, reply: Reply) {

@@ -1,6 +1,9 @@
 //! A request on its way to the file system: what the kernel asks, owned.
 
-use braid_filesystem::{Allocate, Caller, Ino, Kind, RenameFlags, Seek, SetAttr, XattrMode};
+use braid_filesystem::{
+    Allocate, Caller, FileFlags, Ino, Kind, NewNode, RenameFlags, Seek, SetAttr, TrimRange,
+    XattrMode,
+};
 use braid_shard::BufMut;
 use braid_shard::sync::Share;
 
@@ -26,12 +29,36 @@ pub(crate) enum Work {
         name: Name,
         node: Node,
     },
+    /// Attributes, the time of creation with them.
+    Statx {
+        ino: Ino,
+    },
     Create {
         caller: Caller,
         parent: Ino,
         name: Name,
-        perm: u16,
+        node: Node,
         how: Opening,
+    },
+    /// A file without a name, open.
+    CreateUnnamed {
+        caller: Caller,
+        parent: Ino,
+        node: Node,
+        how: Opening,
+    },
+    /// The attributes that chattr(1) sets.
+    Flags {
+        ino: Ino,
+        form: Form,
+    },
+    SetFlags {
+        ino: Ino,
+        new: NewFlags,
+    },
+    Trim {
+        caller: Caller,
+        range: TrimRange,
     },
     ReadLink {
         ino: Ino,
@@ -118,6 +145,8 @@ pub(crate) enum Work {
         name: Name,
         value: Box<[u8]>,
         mode: XattrMode,
+        /// Who sets an access control list is not in the group of the file, whose setgid bit goes.
+        clear_setgid: bool,
     },
     Xattr {
         ino: Ino,
@@ -138,8 +167,33 @@ pub(crate) enum Work {
 pub(crate) struct Node {
     pub kind: Kind,
     pub perm: u16,
+    pub umask: u16,
     pub rdev: u32,
     pub target: Box<[u8]>,
+}
+
+impl Node {
+    /// As the file system is asked for it.
+    pub fn to_make(&self) -> NewNode<'_> {
+        let &Node { kind, perm, umask, rdev, ref target } = self;
+        NewNode { kind, perm, umask, rdev, target }
+    }
+}
+
+/// A form of the attributes that chattr(1) sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// `FS_IOC_GETFLAGS`: a word, without the project.
+    Flags,
+    /// `FS_IOC_FSGETXATTR`: `struct fsxattr`.
+    Extended,
+}
+
+/// A change of these attributes: with [`Form::Flags`] the project stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NewFlags {
+    pub form: Form,
+    pub flags: FileFlags,
 }
 
 /// The way in which a write is done.
@@ -191,6 +245,8 @@ pub(crate) struct Opening {
     pub writes: bool,
     /// `O_DIRECT`.
     pub direct: bool,
+    /// `O_APPEND`.
+    pub appends: bool,
 }
 
 impl Opening {
@@ -202,7 +258,14 @@ impl Opening {
             truncate: flags.contains(OFlags::TRUNC),
             exclusive: flags.contains(OFlags::EXCL),
             direct: flags.contains(OFlags::DIRECT),
+            appends: flags.contains(OFlags::APPEND),
             writes: flags & OFlags::RWMODE != OFlags::RDONLY,
         }
+    }
+
+    /// As far as the file system may refuse it.
+    pub(crate) fn to_file(self) -> braid_filesystem::Opening {
+        let Opening { truncate, writes, appends, .. } = self;
+        braid_filesystem::Opening { truncate, writes, appends }
     }
 }

@@ -7,7 +7,7 @@ use crate::offered::{Offer, Offered};
 use crate::texts::{Listed, Node, Rights, TEXT_BYTES_MAX};
 use braid_filesystem::{
     Allocate, Attr, Caller, DirEntry, Entry, Errno, FileSystem, Ino, Kind, NAME_MAX, NewNode,
-    RenameFlags, Seek, SetAttr, Space, Time, XattrMode,
+    Opening, RenameFlags, Seek, SetAttr, Space, Time, Writing, XattrMode,
 };
 use braid_shard::{Buf, Shard};
 use std::cell::RefCell;
@@ -284,7 +284,7 @@ impl FileSystem for View {
         Err(Errno::NotPermitted)
     }
 
-    async fn open(&self, ino: Ino, _truncate: bool) -> Result<(), Errno> {
+    async fn open(&self, ino: Ino, _how: Opening) -> Result<(), Errno> {
         let path = self.path(ino)?;
         let opened = match self.place(&path).await? {
             // Counted before anything is waited for, so that a target that is about to be used is not taken away.
@@ -343,7 +343,7 @@ impl FileSystem for View {
         Ok(self.shard.pool().copy_of(part).freeze())
     }
 
-    async fn write(&self, ino: Ino, offset: u64, data: Buf, _: bool) -> Result<(), Errno> {
+    async fn write(&self, ino: Ino, offset: u64, data: Buf, _: Writing) -> Result<(), Errno> {
         if let Some(content) = self.content(ino) {
             return content.write(offset, data).await;
         }

@@ -1,6 +1,6 @@
 //! The on-disk formats: the md superblock (0.90 and 1.x), its bitmap, bad-block log, partial parity log and journal, the
 //! layout that `create` chooses for them, and the signatures of other formats that a device may hold. The superblock of a
-//! volume's brick and the records of its metadata are braid's own.
+//! volume's brick and the records of its metadata are braid's own; its access control lists are those of Linux.
 //!
 //! This crate converts between bytes and structures. It does no I/O, reads no clock and generates no random numbers: times and
 //! uuids are passed in. It does not know how a RAID level arranges the data; level and layout are numbers here.
@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access_list;
 pub mod badblocks;
 pub mod bitmap;
 pub mod brick;

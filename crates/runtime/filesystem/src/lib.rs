@@ -14,7 +14,7 @@ mod request;
 pub use attr::{Attr, Ino, Kind, MODE_MASK, Time};
 pub use error::Errno;
 pub use request::{
-    Allocate, Caller, DirEntry, Entry, FileSystem, NAME_MAX, NewNode, RENAME_EXCHANGE,
-    RENAME_NOREPLACE, ROOT, RenameFlags, Seek, SetAttr, SetTime, Space, XATTR_NAME_MAX,
-    XATTR_VALUE_MAX, XattrMode,
+    Allocate, Caller, DirEntry, Entry, FileFlags, FileSystem, NAME_MAX, NewNode, Opening,
+    RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, ROOT, RenameFlags, Seek, SetAttr, SetTime,
+    Space, TrimRange, Writing, XATTR_NAME_MAX, XATTR_VALUE_MAX, XattrMode,
 };

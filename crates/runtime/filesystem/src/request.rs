@@ -17,6 +17,8 @@ pub const XATTR_VALUE_MAX: usize = 65536;
 pub const RENAME_NOREPLACE: RenameFlags = RenameFlags(1);
 /// renameat2(2): both exist and change places.
 pub const RENAME_EXCHANGE: RenameFlags = RenameFlags(2);
+/// renameat2(2): a whiteout, a character device of number 0, takes the old name, as overlayfs wants it.
+pub const RENAME_WHITEOUT: RenameFlags = RenameFlags(4);
 
 /// Flags of a rename, with the kernel's values; 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,12 +38,78 @@ pub struct Caller {
 pub struct NewNode<'a> {
     /// The kind of file.
     pub kind: Kind,
-    /// Permission bits, the umask applied.
+    /// Permission bits, as they were asked for.
     pub perm: u16,
+    /// Bits that are taken away from them, unless the directory has a default access control list.
+    pub umask: u16,
     /// For names of devices: the number.
     pub rdev: u32,
     /// For symbolic links: what they point to, 1 to 4095 bytes.
     pub target: &'a [u8],
+}
+
+impl NewNode<'_> {
+    /// The permission bits, the umask applied.
+    pub fn masked(&self) -> u16 {
+        self.perm & !self.umask
+    }
+}
+
+/// The attributes of a file or directory that chattr(1) sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileFlags {
+    /// Nothing of it may change, not even its names (`+i`).
+    pub immutable: bool,
+    /// It may only be appended to, a directory only get new names (`+a`).
+    pub append: bool,
+    /// Reading does not change the time of reading (`+A`).
+    pub no_atime: bool,
+    /// dump(8) leaves it out (`+d`).
+    pub no_dump: bool,
+    /// Of a directory: what is made in it gets its project (`+P`).
+    pub inherits_project: bool,
+    /// Its project (`-p`); 0 for none.
+    pub project: u32,
+}
+
+/// The way in which a file is opened, as far as that may be refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Opening {
+    /// `O_TRUNC`.
+    pub truncate: bool,
+    /// It may be written to, or mapped to be.
+    pub writes: bool,
+    /// `O_APPEND`.
+    pub appends: bool,
+}
+
+impl Opening {
+    /// To read only.
+    pub const READ: Opening = Opening { truncate: false, writes: false, appends: false };
+    /// To read and write.
+    pub const WRITE: Opening = Opening { truncate: false, writes: true, appends: false };
+}
+
+/// The way in which a range of a file is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Writing {
+    /// The setuid and setgid bits are to go (`FUSE_WRITE_KILL_SUIDGID`).
+    pub clear_setid: bool,
+    /// Nobody waits to see the data on the devices, as when the kernel's page cache writes it out: small parts may be answered
+    /// when there is room for them, and everything behaves as if they were written. An error after that is a loss, which an
+    /// fsync tells of.
+    pub behind: bool,
+}
+
+/// The free space that [`FileSystem::trim`] discards (linux/fs.h, `struct fstrim_range`), in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrimRange {
+    /// The first byte, counted over all devices one after the other.
+    pub start: u64,
+    /// Bytes; `u64::MAX`: all.
+    pub len: u64,
+    /// Shorter free ranges are left out.
+    pub min_len: u64,
 }
 
 /// A name that was looked up. The caller holds one reference on `attr.ino` more: see [`FileSystem::forget`].
@@ -183,6 +251,33 @@ pub trait FileSystem {
         node: NewNode<'_>,
     ) -> Result<Entry, Errno>;
 
+    /// Makes a regular file that has no name in the directory `parent`, and may be given one ([`link`](FileSystem::link)); without
+    /// one it is gone when it is not used any more (`O_TMPFILE`). Adds a reference. Who opens it to write does so next.
+    async fn make_unnamed(
+        &self,
+        _caller: Caller,
+        _parent: Ino,
+        _node: NewNode<'_>,
+    ) -> Result<Entry, Errno> {
+        Err(Errno::Unsupported)
+    }
+
+    /// The attributes of a file or directory that chattr(1) sets; [`Errno::Unsupported`] where there are none.
+    async fn flags(&self, _ino: Ino) -> Result<FileFlags, Errno> {
+        Err(Errno::Unsupported)
+    }
+
+    /// Sets all of them. Its caller has checked that this user may.
+    async fn set_flags(&self, _ino: Ino, _flags: FileFlags) -> Result<(), Errno> {
+        Err(Errno::Unsupported)
+    }
+
+    /// Tells the devices which space is free (fstrim(8)), and gives the bytes of it; [`Errno::Unsupported`] where no device
+    /// wants to know.
+    async fn trim(&self, _range: TrimRange) -> Result<u64, Errno> {
+        Err(Errno::Unsupported)
+    }
+
     /// The target of a symbolic link.
     async fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Errno>;
 
@@ -205,8 +300,9 @@ pub trait FileSystem {
         flags: RenameFlags,
     ) -> Result<(), Errno>;
 
-    /// Keeps `ino` in existence until [`close`](FileSystem::close), also without a name. `truncate`: `O_TRUNC`.
-    async fn open(&self, ino: Ino, truncate: bool) -> Result<(), Errno>;
+    /// Keeps `ino` in existence until [`close`](FileSystem::close), also without a name. A file that may not be opened so, since it
+    /// is immutable or only to be appended to, is [`Errno::NotPermitted`].
+    async fn open(&self, ino: Ino, how: Opening) -> Result<(), Errno>;
 
     /// Ends one [`open`](FileSystem::open).
     fn close(&self, ino: Ino);
@@ -243,23 +339,8 @@ pub trait FileSystem {
         self.read(ino, offset, len).await
     }
 
-    /// Writes all of `data` at `offset`. `clear_setid`: the setuid and setgid bits are to go
-    /// (`FUSE_WRITE_KILL_SUIDGID`).
-    async fn write(&self, ino: Ino, offset: u64, data: Buf, clear_setid: bool)
-    -> Result<(), Errno>;
-
-    /// The same for data that nobody waits to see on the devices, as the kernel's page cache writes it out: small parts may be
-    /// answered when there is room for them, and everything behaves as if they were written. An error after that is a loss,
-    /// which an fsync tells of.
-    async fn write_behind(
-        &self,
-        ino: Ino,
-        offset: u64,
-        data: Buf,
-        clear_setid: bool,
-    ) -> Result<(), Errno> {
-        self.write(ino, offset, data, clear_setid).await
-    }
+    /// Writes all of `data` at `offset`.
+    async fn write(&self, ino: Ino, offset: u64, data: Buf, how: Writing) -> Result<(), Errno>;
 
     /// Makes durable what was acknowledged of this file; `data_only` leaves out attributes that reading the data
     /// does not need.

@@ -140,6 +140,15 @@ pub struct Mount {
     /// Let other users in, within the permissions of the files [default: when root mounts].
     #[arg(long)]
     pub allow_other: bool,
+    /// Setuid and setgid bits and capabilities of programs have no effect (mount(8): nosuid).
+    #[arg(long, visible_alias = "nosuid")]
+    pub no_suid: bool,
+    /// Names of devices cannot be opened (nodev).
+    #[arg(long, visible_alias = "nodev")]
+    pub no_dev: bool,
+    /// Programs cannot be run (noexec).
+    #[arg(long, visible_alias = "noexec")]
+    pub no_exec: bool,
     /// First make the volume of the bricks, as `braid volume create` does: for ram: and model: bricks, which are
     /// gone when the server ends.
     #[arg(long, requires = "bricks", conflicts_with_all = ["degraded", "read_only"])]
@@ -301,6 +310,7 @@ mod tests {
     fn all_else_that_the_help_shows_is_taken() {
         for words in [
             "braid volume mount pool /srv a b --degraded --read-only --foreground",
+            "braid volume mount pool /srv --nosuid --no-dev --noexec",
             "braid volume mount pool /srv --create --stripe 64K ram:1G ram:1G",
             "braid volume umount /srv --lazy",
             "braid volume ls --json",

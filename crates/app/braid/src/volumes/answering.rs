@@ -17,6 +17,7 @@ use braid_control::protocol::Answer;
 use braid_control::protocol::volume::{VolumeAnswer, VolumeRequest};
 use braid_device::Opener;
 use braid_device::file::Mode;
+use braid_fuse::Without;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -138,6 +139,9 @@ impl Volumes {
             take_back,
             read_only,
             allow_other,
+            no_suid,
+            no_dev,
+            no_exec,
             create,
         } = request
         else {
@@ -186,6 +190,7 @@ impl Volumes {
             how: How { degraded, take_back, read_only },
             dir: PathBuf::from(&dir),
             allow_other,
+            without: Without { setuid: no_suid, devices: no_dev, programs: no_exec },
             home,
         };
         let (hosted, gone, more) = match Hosted::start(start, &self.events) {

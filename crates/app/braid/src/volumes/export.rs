@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use braid_control::protocol::volume::{ExportDetail, FileName};
 use braid_device::TargetInfo;
 use braid_export::Export;
-use braid_filesystem::{FileSystem, Ino, Kind};
+use braid_filesystem::{FileSystem, Ino, Kind, Opening};
 use braid_nbd::Address;
 use braid_nbd::serve::Server;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Hosted {
             if !here.volume.begin_export(ino) {
                 bail!("it is exported already, by another name; --off ends that");
             }
-            if let Err(error) = here.volume.open(ino, false).await {
+            if let Err(error) = here.volume.open(ino, Opening::WRITE).await {
                 here.volume.end_export(ino);
                 return Err(error.into());
             }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use braid_array::stacking::PREFIX;
 use braid_device::Opener;
 use braid_filesystem::{FileSystem, Ino};
-use braid_fuse::{Ended, EndedBy, Mount, MountOptions};
+use braid_fuse::{Ended, EndedBy, Mount, MountOptions, Without};
 use braid_shard::mailbox::Remote;
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
@@ -79,6 +79,8 @@ pub struct Start {
     pub dir: PathBuf,
     /// Other users may come in; else only where root mounts.
     pub allow_other: bool,
+    /// Uses of its files that the kernel refuses.
+    pub without: Without,
     /// Where it lives.
     pub home: Remote,
 }
@@ -106,7 +108,7 @@ impl Hosted {
         start: Start,
         events: &Arc<dyn Events>,
     ) -> Result<(Arc<Hosted>, Vec<Uuid>, Vec<String>)> {
-        let Start { bricks, how, dir, allow_other, home } = start;
+        let Start { bricks, how, dir, allow_other, without, home } = start;
         let openers: Vec<Arc<dyn Opener>> =
             bricks.iter().map(|(_, opener)| Arc::clone(opener)).collect();
         let volume = Arc::new(OnceLock::<Uuid>::new());
@@ -124,8 +126,10 @@ impl Hosted {
         let held = bricks.into_iter().zip(&up.bricks);
         let held = held.map(|((name, opener), uuid)| Held { uuid: *uuid, name, _open: opener });
         let mut options = MountOptions::new(&dir, &up.name);
+        options.access_lists = true;
         options.read_only = how.read_only;
         options.allow_other |= allow_other;
+        options.without = without;
         let (key, mounted) = (up.key, Arc::new(OnceLock::<Arc<Hosted>>::new()));
         let (at_end, told) = (Arc::clone(&mounted), Arc::clone(events));
         let open = move |shard: &braid_shard::Shard| {

@@ -183,6 +183,9 @@ fn a_line_of_fstab_is_a_mount_of_a_volume() {
     ]);
     let said = String::from_utf8(said.stdout).unwrap();
     assert_eq!(said, "volume mount pool /srv/pool --read-only /dev/a b\n");
+    let said = run(&["pool", "/srv/pool", "-o", "nosuid,user,exec,nodev"]);
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert_eq!(said, "volume mount pool /srv/pool --no-suid --no-dev\n");
     let refused = run(&["pool", "/srv/pool", "-o", "compress=zstd"]);
     assert!(
         !refused.status.success()

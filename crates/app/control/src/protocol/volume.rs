@@ -36,6 +36,12 @@ pub enum VolumeRequest {
         read_only: bool,
         #[serde(default)]
         allow_other: bool,
+        #[serde(default)]
+        no_suid: bool,
+        #[serde(default)]
+        no_dev: bool,
+        #[serde(default)]
+        no_exec: bool,
         create: Option<NewVolume>,
     },
     /// Unmount a volume.

@@ -8,7 +8,7 @@ use braid_device::meter::Metered;
 use braid_device::plug::Plug;
 use braid_device::spec::MemberSpec;
 use braid_device::{Device, IoSets, Op, Request};
-use braid_filesystem::{Caller, Errno, FileSystem, Ino, Kind, NewNode, ROOT, Time};
+use braid_filesystem::{Caller, Errno, FileSystem, Ino, Kind, NewNode, ROOT, Time, Writing};
 use braid_format::volume::BLOCK;
 use braid_kv::Store;
 use braid_kv::model::ModelStore;
@@ -169,7 +169,7 @@ impl Rig {
         let volume = shard.block_on(async move { Volume::mount(&own, from).await })?;
         let made = Rc::clone(&volume);
         let file = shard.block_on(async move {
-            let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: b"" };
+            let node = NewNode { kind: Kind::File, perm: 0o644, umask: 0, rdev: 0, target: b"" };
             made.make(owner, ROOT, b"file", node).await
         });
         let file = file.map_err(failed("making the file"))?.attr.ino;
@@ -315,7 +315,7 @@ async fn run(
         let payload = payloads.get((at % PAYLOADS) as usize).context("no payload")?;
         if write {
             let data = payload.slice(0..payload.len());
-            let written = volume.write(file, at * REQUEST, data, false).await;
+            let written = volume.write(file, at * REQUEST, data, Writing::default()).await;
             written.map_err(failed("writing the file"))?;
         } else {
             let read = volume.read(file, at * REQUEST, REQUEST as usize).await;

@@ -2,6 +2,7 @@
 
 use crate::case::Case;
 
+pub mod acl;
 pub mod chmod;
 pub mod chown;
 pub mod create;
@@ -9,6 +10,7 @@ pub mod data;
 pub mod direct;
 pub mod directories;
 pub mod errors;
+pub mod flags;
 pub mod link;
 pub mod locks;
 pub mod mapping;
@@ -41,6 +43,8 @@ pub fn all() -> Vec<Case> {
         truncate::cases(),
         times::cases(),
         xattr::cases(),
+        acl::cases(),
+        flags::cases(),
         names::cases(),
         directories::cases(),
         data::cases(),

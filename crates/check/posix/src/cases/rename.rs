@@ -46,7 +46,9 @@ cases! {
         exchange_counts_links_of_both_parents,
         exchange_of_what_is_missing,
         exchange_with_its_own_subtree_is_refused,
-        both_flags_are_refused;
+        both_flags_are_refused,
+        whiteout_takes_the_old_name,
+        whiteout_is_not_exchanged;
 }
 
 fn rename2(from: &Path, to: &Path, flags: RenameFlags) -> Result<()> {
@@ -439,6 +441,31 @@ fn exchange_counts_links_of_both_parents(scene: &Scene) -> Outcome {
     works("EXCHANGE", supported(got)?)?;
     equal("links", (facts(&a)?.nlink, facts(&b)?.nlink), (2, 3))?;
     equal("..", facts(&b.join("file/.."))?.ino, facts(&b)?.ino)
+}
+
+fn whiteout_takes_the_old_name(scene: &Scene) -> Outcome {
+    crate::scene::needs_root()?;
+    let (old, new) = (scene.file_of("old", b"text")?, scene.file_of("new", b"other")?);
+    let replaced = scene.path("more");
+    rustix::fs::link(&new, &replaced)?;
+    let got = rename2(&old, &new, RenameFlags::WHITEOUT);
+    works("WHITEOUT", supported(got)?)?;
+    let left = facts(&old)?;
+    equal("type and number of what is left", (left.mode & 0o170_000, left.rdev), (0o020_000, 0))?;
+    equal("what was moved", std::fs::read(&new)?, b"text".to_vec())?;
+    equal("links of what was replaced", facts(&replaced)?.nlink, 1)?;
+    let dir = scene.dir("dir")?;
+    let (flags, moved) = (RenameFlags::WHITEOUT | RenameFlags::NOREPLACE, scene.path("moved"));
+    refuses("over a name, with NOREPLACE", rename2(&dir, &new, flags), Errno::EXIST)?;
+    works("of a directory, with NOREPLACE", rename2(&dir, &moved, flags))?;
+    equal("type of what is left", facts(&dir)?.mode & 0o170_000, 0o020_000)?;
+    // The directory and the scene's own two.
+    equal("links of the parent", facts(scene.root())?.nlink, 3)
+}
+
+fn whiteout_is_not_exchanged(scene: &Scene) -> Outcome {
+    let (a, b) = (scene.file("a")?, scene.file("b")?);
+    refuses("both", rename2(&a, &b, RenameFlags::WHITEOUT | RenameFlags::EXCHANGE), Errno::INVAL)
 }
 
 fn exchange_of_what_is_missing(scene: &Scene) -> Outcome {

@@ -28,7 +28,8 @@ cases! {
         write_changes_mtime_and_ctime,
         read_leaves_mtime_and_ctime,
         write_of_nothing_changes_nothing,
-        survive_being_forgotten;
+        survive_being_forgotten,
+        birth_is_told_and_stays;
 }
 
 fn time(seconds: i64, nanos: i64) -> Timespec {
@@ -53,6 +54,27 @@ fn keeps_nanoseconds_of_every_kind(scene: &Scene) -> Outcome {
         equal(format!("times of a {kind:?}"), (atime, mtime), want)?;
     }
     Ok(())
+}
+
+fn birth_is_told_and_stays(scene: &Scene) -> Outcome {
+    let born = |path: &Path| -> anyhow::Result<(u32, i128)> {
+        let wanted = rustix::fs::StatxFlags::BTIME;
+        let found = works("statx", rustix::fs::statx(CWD, path, AtFlags::empty(), wanted))?;
+        let time = whole(found.stx_btime.tv_sec, i64::from(found.stx_btime.tv_nsec));
+        Ok((found.stx_mask & wanted.bits(), time))
+    };
+    let path = scene.file("file")?;
+    let (mask, first) = born(&path)?;
+    if mask == 0 {
+        return skip("no time of birth here");
+    }
+    let made = facts(&path)?.ctime;
+    holds("it is about that of the last change", (made - first).abs() < 1_000_000_000)?;
+    scene.tick();
+    std::fs::write(&path, b"text")?;
+    works("utimensat", set(&path, time(1, 1), time(1, 1)))?;
+    works("rename", rustix::fs::rename(&path, scene.path("new")))?;
+    equal("after changes", born(&scene.path("new"))?, (mask, first))
 }
 
 fn sets_now(scene: &Scene) -> Outcome {

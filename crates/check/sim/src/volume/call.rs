@@ -3,8 +3,8 @@
 use super::meta::Id;
 use super::stamp::{self, Version};
 use braid_filesystem::{
-    Allocate, Attr, Caller, DirEntry, Entry, Errno, FileSystem, Ino, Kind, NewNode, RenameFlags,
-    Seek, SetAttr, Space, XattrMode,
+    Allocate, Attr, Caller, DirEntry, Entry, Errno, FileSystem, Ino, Kind, NewNode, Opening,
+    RenameFlags, Seek, SetAttr, Space, Writing, XattrMode,
 };
 use braid_shard::Pool;
 
@@ -155,7 +155,7 @@ pub async fn carry_out<F: FileSystem>(
         What::Attr => fs.attr(on).await.map(Answer::Attr),
         What::SetAttr(caller, set) => fs.set_attr(*caller, on, *set).await.map(Answer::Attr),
         What::Make { caller, name, kind, perm, rdev, target } => {
-            let node = NewNode { kind: *kind, perm: *perm, rdev: *rdev, target };
+            let node = NewNode { kind: *kind, perm: *perm, umask: 0, rdev: *rdev, target };
             fs.make(*caller, on, name, node).await.map(Answer::Entry)
         }
         What::ReadLink => fs.read_link(on).await.map(Answer::Bytes),
@@ -163,18 +163,18 @@ pub async fn carry_out<F: FileSystem>(
         What::Unlink(name) => fs.unlink(on, name).await.map(done),
         What::RemoveDir(name) => fs.remove_dir(on, name).await.map(done),
         What::Rename(name, new, flags) => fs.rename(on, name, other, new, *flags).await.map(done),
-        What::Open(truncate) => fs.open(on, *truncate).await.map(done),
+        What::Open(truncate) => {
+            let how = Opening { truncate: *truncate, ..Opening::WRITE };
+            fs.open(on, how).await.map(done)
+        }
         What::Read(offset, len) => {
             fs.read(on, *offset, *len).await.map(|bytes| Answer::Bytes(bytes.to_vec()))
         }
         What::Write(offset, len, version) => {
             let mut bytes = pool.get(*len);
             stamp::fill(seed, *version, *offset, &mut bytes);
-            let written = match behind {
-                true => fs.write_behind(on, *offset, bytes.freeze(), false).await,
-                false => fs.write(on, *offset, bytes.freeze(), false).await,
-            };
-            written.map(done)
+            let how = Writing { clear_setid: false, behind };
+            fs.write(on, *offset, bytes.freeze(), how).await.map(done)
         }
         What::Fsync(data_only) => fs.fsync(on, *data_only).await.map(done),
         What::Sync => fs.sync().await.map(done),

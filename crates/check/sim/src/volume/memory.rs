@@ -7,8 +7,8 @@ use super::file::SECTOR;
 use crate::rng::Rng;
 use braid_filesystem::{
     Allocate, Attr, Caller, DirEntry, Entry, Errno, FileSystem, Ino, Kind, NAME_MAX, NewNode,
-    RENAME_EXCHANGE, RENAME_NOREPLACE, ROOT, RenameFlags, Seek, SetAttr, SetTime, Space, Time,
-    XATTR_NAME_MAX, XATTR_VALUE_MAX, XattrMode,
+    Opening, RENAME_EXCHANGE, RENAME_NOREPLACE, ROOT, RenameFlags, Seek, SetAttr, SetTime, Space,
+    Time, Writing, XATTR_NAME_MAX, XATTR_VALUE_MAX, XattrMode,
 };
 use braid_shard::{Buf, Shard};
 use std::cell::{Cell, RefCell};
@@ -351,7 +351,7 @@ impl FileSystem for MemoryFs {
         self.free(parent, name)?;
         let ino = self.next.replace(self.next.get() + 1);
         let mut node = fresh(ino, parent, new.kind, (self.clock)());
-        (node.attr.perm, node.attr.rdev) = (new.perm, new.rdev);
+        (node.attr.perm, node.attr.rdev) = (new.masked(), new.rdev);
         (node.attr.uid, node.attr.gid) = (caller.uid, caller.gid);
         (node.attr.size, node.target) = (new.target.len() as u64, new.target.to_vec());
         self.state.borrow_mut().insert(ino, node);
@@ -473,10 +473,10 @@ impl FileSystem for MemoryFs {
         Ok(())
     }
 
-    async fn open(&self, ino: Ino, truncate: bool) -> Done<()> {
+    async fn open(&self, ino: Ino, how: Opening) -> Done<()> {
         self.before().await;
         self.with(ino, |node, now| {
-            if truncate {
+            if how.truncate {
                 cut(node, 0);
                 (node.attr.size, node.attr.mtime, node.attr.ctime) = (0, now, now);
             }
@@ -517,7 +517,7 @@ impl FileSystem for MemoryFs {
         Ok(self.shard.pool().copy_of(&bytes).freeze())
     }
 
-    async fn write(&self, ino: Ino, offset: u64, data: Buf, _: bool) -> Done<()> {
+    async fn write(&self, ino: Ino, offset: u64, data: Buf, _: Writing) -> Done<()> {
         self.before().await;
         // What fails half-way has written whole sectors.
         let half = (offset + data.len() as u64 / 2) / SECTOR * SECTOR;

@@ -172,7 +172,7 @@ impl Walk {
     /// Gives a file without a name one in `/lost+found`.
     pub(super) async fn save_nameless(&self, ino: Ino) -> Result<(), Errno> {
         let owner = Caller::default();
-        let node = NewNode { kind: Kind::Directory, perm: 0o700, rdev: 0, target: b"" };
+        let node = NewNode { kind: Kind::Directory, perm: 0o700, umask: 0, rdev: 0, target: b"" };
         let directory = match self.on.namespace.look_up(ROOT, LOST_AND_FOUND).await {
             Err(Errno::NotFound) => {
                 self.on.namespace.make_node(owner, ROOT, LOST_AND_FOUND, node).await?

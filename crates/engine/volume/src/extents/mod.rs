@@ -8,6 +8,8 @@
 //! | `group` | the extents of one file that are in memory |
 //! | `bricks`, `brick` | the devices: requests, flushes, failures |
 //! | `space` | the free blocks of one brick |
+//! | `words` | bitmaps of blocks |
+//! | `trim` | free space told to the devices |
 //!
 //! Invariants: an extent in a durable transaction names blocks that were written and flushed before it; blocks that were
 //! freed are not written to before the transaction that freed them is durable. Nobody outside this folder takes or frees
@@ -22,6 +24,8 @@ mod reservation;
 mod space;
 #[cfg(test)]
 mod tests;
+mod trim;
+mod words;
 
 pub use brick::{Brick, BrickCounts};
 pub use bricks::{Bricks, NoteLost};
@@ -29,3 +33,4 @@ pub use group::{ExtentGroup, FileExtents};
 pub use map::{ExtentMap, MapOf, Relief, Replaced, Wants, Work};
 pub use reservation::Reservation;
 pub use space::{Differences, Space, SpaceError};
+pub use trim::trim;

@@ -14,9 +14,8 @@ use braid_shard::plant::planted;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
+use super::words::{Run, Words, clear, find_run, get, next_bit, runs, set};
 use crate::transactions::Transactions;
-
-type Words = Box<[u64; WORDS]>;
 
 /// Why free space could not be looked at.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -42,9 +41,6 @@ struct Group {
     busy: u32,
     bitmaps: Option<Bitmaps>,
 }
-
-/// A run of blocks: the first, and how many.
-type Run = (u64, u64);
 
 /// The difference between the blocks in use of a group and those that extents name.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -90,6 +86,8 @@ pub struct Space {
     freed: RefCell<Vec<Run>>,
     /// Freed in the transaction that is being committed.
     settling: RefCell<Vec<Run>>,
+    /// Free, and reserved while the device is told that it is.
+    trimmed: RefCell<Vec<Run>>,
     /// Where the search for a whole stripe goes on.
     cursor: Cell<u64>,
     /// Group in which the search for a shorter run begins.
@@ -137,6 +135,7 @@ impl Space {
             dirty: RefCell::default(),
             freed: RefCell::default(),
             settling: RefCell::default(),
+            trimmed: RefCell::default(),
             cursor: Cell::new(0),
             short_group: Cell::new(count.saturating_sub(1)),
         })
@@ -329,6 +328,44 @@ impl Space {
         Ok(None)
     }
 
+    /// Reserves the first free run that lies in `within`, for as long as its device is told that it is free
+    /// ([`trimmed`](Space::trimmed)). It ends with its group at the latest. `None`: there is none, or the end of the brick is
+    /// being given up.
+    ///
+    /// # Errors
+    /// When the store fails or a record is damaged.
+    pub(super) async fn reserve_to_trim(
+        &self,
+        transactions: &Transactions,
+        within: std::ops::Range<u64>,
+    ) -> Result<Option<Run>, SpaceError> {
+        let mut at = within.start;
+        while at < within.end.min(self.fence.get()) && self.fence.get() == self.end.get() {
+            let group = (at / GROUP_BLOCKS) as usize;
+            self.load_group(transactions, group).await?;
+            let first = group as u64 * GROUP_BLOCKS;
+            let end = within.end.min(self.end.get()).min(first + GROUP_BLOCKS);
+            let found = self.groups.borrow()[group].bitmaps.as_ref().map(|bitmaps| {
+                let start = next_bit(&bitmaps.busy, at - first, false);
+                (first + start, first + next_bit(&bitmaps.busy, start, true))
+            });
+            if let Some((start, behind)) = found.filter(|(start, _)| *start < end) {
+                let run = (start, behind.min(end) - start);
+                self.hold(run.0, run.1);
+                self.trimmed.borrow_mut().push(run);
+                return Ok(Some(run));
+            }
+            at = first + GROUP_BLOCKS;
+        }
+        Ok(None)
+    }
+
+    /// The device knows that a run is free: it can be used again.
+    pub(super) fn trimmed(&self, run: Run) {
+        self.trimmed.borrow_mut().retain(|held| *held != run);
+        self.release(run.0, run.1);
+    }
+
     fn room_of(&self, group: usize) -> u64 {
         let groups = self.groups.borrow();
         let size = GROUP_BLOCKS.min(self.blocks - group as u64 * GROUP_BLOCKS);
@@ -472,6 +509,7 @@ impl Space {
         let fence = self.fence.replace(self.end.get());
         let mut waiting = self.freed.borrow().clone();
         waiting.extend_from_slice(&self.settling.borrow());
+        waiting.extend_from_slice(&self.trimmed.borrow());
         let is_free =
             |block: u64| waiting.iter().all(|(start, len)| !(*start..start + len).contains(&block));
         for (start, blocks) in self.unset_behind(fence, |bitmaps| &bitmaps.used) {
@@ -589,90 +627,5 @@ impl Space {
         let group = groups.get((block / GROUP_BLOCKS) as usize);
         let bitmaps = group.and_then(|group| group.bitmaps.as_ref());
         bitmaps.is_some_and(|bitmaps| get(&bitmaps.used, block % GROUP_BLOCKS))
-    }
-}
-
-fn get(words: &[u64; WORDS], at: u64) -> bool {
-    words[(at / 64) as usize] >> (at % 64) & 1 == 1
-}
-
-/// Calls `change` with each word that the run touches and the bits of it.
-fn each_word(words: &mut [u64; WORDS], at: u64, len: u64, change: impl Fn(&mut u64, u64)) {
-    let (mut at, end) = (at, at + len);
-    while at < end {
-        let bits = (end - at).min(64 - at % 64);
-        let mask = if bits == 64 { u64::MAX } else { ((1 << bits) - 1) << (at % 64) };
-        change(&mut words[(at / 64) as usize], mask);
-        at += bits;
-    }
-}
-
-fn set(words: &mut [u64; WORDS], at: u64, len: u64) {
-    each_word(words, at, len, |word, mask| *word |= mask);
-}
-
-fn clear(words: &mut [u64; WORDS], at: u64, len: u64) {
-    each_word(words, at, len, |word, mask| *word &= !mask);
-}
-
-/// The first bit from `from` on that is `wanted`; [`GROUP_BLOCKS`] when there is none.
-fn next_bit(words: &[u64; WORDS], from: u64, wanted: bool) -> u64 {
-    let mut at = from;
-    while at < GROUP_BLOCKS {
-        let word = words[(at / 64) as usize];
-        let word = (if wanted { word } else { !word }) >> (at % 64);
-        if word != 0 {
-            return at + u64::from(word.trailing_zeros());
-        }
-        at = (at / 64 + 1) * 64;
-    }
-    GROUP_BLOCKS
-}
-
-/// The runs of set bits before `end`, which stand for blocks from `first` on.
-fn runs(words: &[u64; WORDS], end: u64, first: u64) -> Vec<Run> {
-    let (mut found, mut at) = (Vec::new(), 0);
-    loop {
-        at = next_bit(words, at, true);
-        if at >= end {
-            return found;
-        }
-        let behind = next_bit(words, at, false).min(end);
-        found.push((first + at, behind - at));
-        at = behind;
-    }
-}
-
-/// The first run of `len` clear bits from `from` on that begins at a multiple of `align`.
-fn find_run(words: &[u64; WORDS], from: u64, len: u64, align: u64) -> Option<u64> {
-    let mut at = from;
-    loop {
-        at = next_bit(words, at, false).next_multiple_of(align);
-        if at + len > GROUP_BLOCKS {
-            return None;
-        }
-        match next_bit(words, at, true) {
-            end if end >= at + len => return Some(at),
-            end => at = end,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_is_found_between_bits_that_are_set() {
-        let mut words = Box::new([0; WORDS]);
-        set(&mut words, 0, 100);
-        set(&mut words, 130, 1);
-        assert_eq!(find_run(&words, 0, 30, 1), Some(100));
-        assert_eq!(find_run(&words, 0, 31, 1), Some(131));
-        assert_eq!(find_run(&words, 0, 32, 32), Some(160));
-        assert_eq!(find_run(&words, GROUP_BLOCKS - 4, 5, 1), None);
-        clear(&mut words, 64, 8);
-        assert_eq!(find_run(&words, 0, 8, 8), Some(64));
-        assert!(get(&words, 72) && !get(&words, 71));
     }
 }

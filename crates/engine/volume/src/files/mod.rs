@@ -28,4 +28,3 @@ mod write;
 
 pub use moving::Moved;
 pub use part::Files;
-pub use write::Write;

@@ -12,22 +12,13 @@ use crate::extents::{Brick, ExtentMap};
 use crate::namespace::{Inode, clear_setid_bits};
 use crate::stripes::down;
 use braid_device::{Op, Request};
-use braid_filesystem::{Errno, Ino};
+use braid_filesystem::{Errno, Ino, Writing};
 use braid_format::volume::BLOCK;
 use braid_format::volume::extent::Extent;
 use braid_shard::Buf;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
-
-/// How a file is written.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Write {
-    /// The setuid and setgid bits are to go.
-    pub clear_setid: bool,
-    /// Nobody waits to see it on the bricks: an fsync does.
-    pub behind: bool,
-}
 
 /// The way of the part of a write that lies in one stripe.
 enum Sent {
@@ -81,7 +72,7 @@ impl Files {
         ino: Ino,
         offset: u64,
         data: Buf,
-        how: Write,
+        how: Writing,
     ) -> Result<(), Errno> {
         let inode = self.inodes.file(ino).await?;
         let end = offset
@@ -126,7 +117,7 @@ impl Files {
         inode: &Rc<Inode>,
         offset: u64,
         data: &Buf,
-        how: Write,
+        how: Writing,
         resolved: Resolved,
     ) -> Result<bool, Errno> {
         let end = offset + data.len() as u64;

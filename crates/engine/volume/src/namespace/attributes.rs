@@ -3,17 +3,32 @@
 use super::inode::{Inode, stamp};
 use super::rules::clear_setid_bits;
 use super::tree::Namespace;
-use braid_filesystem::{Caller, MODE_MASK, SetAttr, SetTime};
+use braid_filesystem::{Caller, Errno, MODE_MASK, SetAttr, SetTime};
+use braid_format::access_list::ACCESS;
+use braid_format::volume::keys;
 use std::rc::Rc;
 
 /// The type nibble of a directory.
 const DIRECTORY: u8 = 4;
 
 impl Namespace {
-    /// Sets attributes, all but the size, which was set before.
-    pub fn set_attributes(&self, caller: Caller, inode: &Rc<Inode>, set: SetAttr) {
+    /// Sets attributes, all but the size, which was set before. An access control list changes with the mode.
+    ///
+    /// # Errors
+    /// When the list cannot be read; nothing was set then.
+    pub async fn set_attributes(
+        &self,
+        caller: Caller,
+        inode: &Rc<Inode>,
+        set: SetAttr,
+    ) -> Result<(), Errno> {
         if set == SetAttr::default() {
-            return;
+            return Ok(());
+        }
+        if let Some(perm) = set.perm
+            && let Some(list) = self.list_for_mode(inode, perm).await?
+        {
+            self.transactions.set(keys::xattr(inode.ino(), ACCESS), Some(list));
         }
         let now = self.inodes.now();
         let at = |time: SetTime| match time {
@@ -35,5 +50,6 @@ impl Namespace {
                 clear_setid_bits(&mut record.perm);
             }
         });
+        Ok(())
     }
 }

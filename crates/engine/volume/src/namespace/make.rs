@@ -1,11 +1,15 @@
 //! New files and links.
 
+use super::access_lists::Rights;
+use super::flags::{may_be_changed, may_come_into};
 use super::inode::{Inode, nibble_of};
 use super::rules::{check_name, entry_bytes, is_dots};
 use super::tree::Namespace;
 use braid_filesystem::{Caller, Entry, Errno, Ino, Kind, MODE_MASK, NewNode};
 use braid_format::volume::NO_BRICK;
-use braid_format::volume::inode::{FLAG_NO_ATTRIBUTES, FLAG_PINNED, InodeRecord};
+use braid_format::volume::inode::{
+    FLAG_INHERIT_PROJECT, FLAG_NO_ATTRIBUTES, FLAG_PINNED, FLAG_UNNAMED, InodeRecord,
+};
 use std::rc::Rc;
 
 /// Names that a file can have.
@@ -33,17 +37,57 @@ impl Namespace {
             return Err(Errno::Exists);
         }
         self.check_alive(&directory)?;
+        let rights = self.rights_for_new(&directory, &node).await?;
         // Others have waited for the directory, too.
-        self.transactions.has_room_for(entry_bytes(name) + node.target.len() as u64)?;
+        let bytes = entry_bytes(name) + node.target.len() as u64 + rights.bytes();
+        self.transactions.has_room_for(bytes)?;
         let ino = self.record.new_ino()?;
-        let record = self.new_record(caller, &directory, &node);
-        let inode = self.inodes.add(ino, record);
+        let inode = self.add_node(ino, self.new_record(caller, &directory, &node), rights);
         if node.kind == Kind::Directory {
             self.names.made(ino);
         }
         self.transactions.count_bytes(node.target.len() as u64);
         self.add_entry(&directory, name, ino, node.kind);
         Ok(self.entry_of(&inode))
+    }
+
+    /// See [`braid_filesystem::FileSystem::make_unnamed`]. Until it has a name the next mount removes it.
+    pub async fn make_unnamed(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        node: NewNode<'_>,
+    ) -> Result<Entry, Errno> {
+        let directory = self.inodes.directory(parent).await?;
+        self.transactions.may_grow().await?;
+        self.check_alive(&directory)?;
+        let rights = self.rights_for_new(&directory, &node).await?;
+        self.transactions.has_room_for(entry_bytes(b"") + rights.bytes())?;
+        let mut record = self.new_record(caller, &directory, &node);
+        record.nlink = 0;
+        record.flags |= FLAG_UNNAMED;
+        let inode = self.add_node(self.record.new_ino()?, record, rights);
+        self.orphans.record(inode.ino());
+        Ok(self.entry_of(&inode))
+    }
+
+    /// A new file of that record, whose mode and lists are those of `rights`.
+    fn add_node(&self, ino: Ino, mut record: InodeRecord, rights: Rights) -> Rc<Inode> {
+        record.perm |= rights.perm & MODE_MASK;
+        let inode = self.inodes.add(ino, record);
+        for (name, value) in rights.lists {
+            self.put_attribute(&inode, name, value);
+        }
+        inode
+    }
+
+    /// Puts whiteout `ino`, a device of number 0, where a name has just been taken away.
+    pub(super) fn leave_whiteout(&self, directory: &Rc<Inode>, name: &[u8], cookie: u64, ino: Ino) {
+        let kind = Kind::CharDevice;
+        let node = NewNode { kind, perm: 0, umask: 0, rdev: 0, target: b"" };
+        let record = self.new_record(Caller::default(), directory, &node);
+        self.add_node(ino, record, Rights { perm: 0, lists: Vec::new() });
+        self.add_entry_at(directory, name, cookie, ino, kind);
     }
 
     fn check_new_name(&self, name: &[u8]) -> Result<(), Errno> {
@@ -58,6 +102,7 @@ impl Namespace {
         if directory.with(|record| record.nlink == 0) { Err(Errno::NotFound) } else { Ok(()) }
     }
 
+    /// Its mode is what it has from the directory; that which was asked for is in its rights.
     fn new_record(&self, caller: Caller, directory: &Rc<Inode>, node: &NewNode<'_>) -> InodeRecord {
         let now = self.inodes.now();
         let is_directory = node.kind == Kind::Directory;
@@ -67,14 +112,17 @@ impl Namespace {
             let setgid = if inherits && is_directory { 0o2000 } else { 0 };
             // Where the directory's files are to lie somewhere, or to stay, new ones are too.
             let (pinned, brick) = (parent.flags & FLAG_PINNED, parent.brick);
+            let inherits_project = parent.flags & FLAG_INHERIT_PROJECT;
             InodeRecord {
                 kind: nibble_of(node.kind),
-                perm: (node.perm & MODE_MASK) | setgid,
+                perm: setgid,
                 uid: caller.uid,
                 gid: if inherits { parent.gid } else { caller.gid },
                 nlink: if is_directory { 2 } else { 1 },
                 rdev: node.rdev,
-                flags: pinned | FLAG_NO_ATTRIBUTES,
+                flags: pinned
+                    | FLAG_NO_ATTRIBUTES
+                    | if is_directory { inherits_project } else { 0 },
                 size: 0,
                 blocks: 0,
                 generation: 0,
@@ -90,6 +138,7 @@ impl Namespace {
                 } else {
                     NO_BRICK
                 },
+                project: if inherits_project != 0 { parent.project } else { 0 },
                 target: node.target.to_vec(),
             }
         })
@@ -109,13 +158,23 @@ impl Namespace {
             return Err(Errno::Exists);
         }
         self.check_alive(&directory)?;
-        match inode.with(|record| record.nlink) {
-            0 => return Err(Errno::NotFound),
+        may_be_changed(&inode)?;
+        may_come_into(&directory, &inode)?;
+        let (links, is_unnamed) =
+            inode.with(|record| (record.nlink, record.flags & FLAG_UNNAMED != 0));
+        match links {
+            0 if !is_unnamed => return Err(Errno::NotFound),
             LINKS_MAX.. => return Err(Errno::TooManyLinks),
             _ => {}
         }
         self.transactions.has_room_for(entry_bytes(name))?;
-        self.inodes.edit(&inode, true, |record| record.nlink += 1);
+        self.inodes.edit(&inode, true, |record| {
+            record.nlink += 1;
+            record.flags &= !FLAG_UNNAMED;
+        });
+        if is_unnamed {
+            self.orphans.is_named(ino);
+        }
         self.inodes.touch(&inode, false);
         self.add_entry(&directory, name, ino, inode.kind());
         Ok(self.entry_of(&inode))

@@ -10,13 +10,17 @@
 //! | `read_dir` | directories read in order |
 //! | `attributes` | attributes that are set |
 //! | `xattrs` | extended attributes |
+//! | `access_lists` | access control lists, of which the mode is a part |
+//! | `flags` | the attributes that chattr(1) sets, and what they forbid |
 //! | `rules` | names that are refused, and the room that one takes |
 //! | `known_names` | names that are known without asking the store |
 //! | `inodes`, `inode` | the files in memory, and one of them |
 //! | `orphans` | files that wait to be removed, or to lose what is beyond their ends |
 
+mod access_lists;
 mod attributes;
 mod entries;
+mod flags;
 mod inode;
 mod inodes;
 mod known_names;
@@ -31,6 +35,7 @@ mod tests;
 mod tree;
 mod xattrs;
 
+pub use flags::{may_be_allocated, may_be_opened, may_be_set, may_be_written};
 pub use inode::{Inode, nibble_of, stamp};
 pub use inodes::{Clock, Inodes};
 pub use orphans::Orphans;

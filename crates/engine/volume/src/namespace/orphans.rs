@@ -87,6 +87,13 @@ impl Orphans {
         }
     }
 
+    /// A file that had no name has got its first one: it is not to be removed. What is beyond its end still is.
+    pub fn is_named(&self, ino: Ino) {
+        if !self.is_cut(ino) {
+            self.transactions.set(keys::orphan(ino), None);
+        }
+    }
+
     /// Notes, for the next mount, that the file is to be removed.
     pub fn record(&self, ino: Ino) {
         self.transactions.set(keys::orphan(ino), Some(Vec::new()));

@@ -1,5 +1,6 @@
 //! Names that go.
 
+use super::flags::may_lose_name;
 use super::inode::Inode;
 use super::rules::{check_name, is_dots};
 use super::tree::Namespace;
@@ -23,6 +24,7 @@ impl Namespace {
         if kind == Kind::Directory {
             return Err(Errno::IsDirectory);
         }
+        may_lose_name(&directory, &inode)?;
         self.take_entry(&directory, name, &entry, kind);
         self.take_link(&inode);
         Ok(())
@@ -67,6 +69,7 @@ impl Namespace {
         if inode.with(|record| record.entries > 0) {
             return Err(Errno::NotEmpty);
         }
+        may_lose_name(&directory, &inode)?;
         self.take_entry(&directory, name, &entry, Kind::Directory);
         self.drop_directory(&inode);
         Ok(())

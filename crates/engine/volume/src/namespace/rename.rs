@@ -1,10 +1,13 @@
 //! Names that change.
 
+use super::flags::{may_come_into, may_lose_name};
 use super::inode::Inode;
 use super::rules::{check_name, entry_bytes, is_dots};
 use super::tree::Namespace;
 use crate::locks::WHOLE;
-use braid_filesystem::{Errno, Ino, Kind, RENAME_EXCHANGE, RENAME_NOREPLACE, ROOT, RenameFlags};
+use braid_filesystem::{
+    Errno, Ino, Kind, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, ROOT, RenameFlags,
+};
 use braid_format::volume::entry::ByName;
 use braid_shard::plant::planted;
 use std::rc::Rc;
@@ -26,7 +29,13 @@ impl Namespace {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<(), Errno> {
-        if ![RenameFlags(0), RENAME_NOREPLACE, RENAME_EXCHANGE].contains(&flags) {
+        let is_whiteout = flags.0 & RENAME_WHITEOUT.0 != 0;
+        let flags = RenameFlags(flags.0 & !RENAME_WHITEOUT.0);
+        let is_possible = match is_whiteout {
+            true => [RenameFlags(0), RENAME_NOREPLACE].contains(&flags),
+            false => [RenameFlags(0), RENAME_NOREPLACE, RENAME_EXCHANGE].contains(&flags),
+        };
+        if !is_possible {
             return Err(Errno::Invalid);
         }
         let from = self.inodes.directory(parent).await?;
@@ -49,9 +58,15 @@ impl Namespace {
         };
         self.check_alive(&to)?;
         // Others have waited for the tree, too.
-        self.transactions.has_room_for(entry_bytes(new_name))?;
+        let whiteout_bytes = if is_whiteout { entry_bytes(name) } else { 0 };
+        self.transactions.has_room_for(entry_bytes(new_name) + whiteout_bytes)?;
         let source = self.found(parent, name).await?.ok_or(Errno::NotFound)?;
         let target = self.found(new_parent, new_name).await?;
+        may_lose_name(&from, &source.inode)?;
+        may_come_into(&to, &source.inode)?;
+        if let Some(target) = &target {
+            may_lose_name(&to, &target.inode)?;
+        }
         if source.kind == Kind::Directory {
             self.check_not_below(source.entry.ino, new_parent).await?;
         }
@@ -63,10 +78,12 @@ impl Namespace {
             if target.kind == Kind::Directory {
                 self.check_not_below(target.entry.ino, parent).await?;
             }
+            may_come_into(&from, &target.inode)?;
             self.exchange((&from, name, &source), (&to, new_name, &target));
             return Ok(());
         }
         let replaced = target.as_ref().map(|target| target.entry.cookie);
+        let whiteout = is_whiteout.then(|| self.record.new_ino()).transpose()?;
         if let Some(target) = target {
             if flags == RENAME_NOREPLACE {
                 return Err(Errno::Exists);
@@ -97,6 +114,9 @@ impl Namespace {
             }
         }
         self.take_entry(&from, name, &source.entry, source.kind);
+        if let Some(ino) = whiteout {
+            self.leave_whiteout(&from, name, source.entry.cookie, ino);
+        }
         match replaced {
             Some(cookie) if !planted("replaced-name-moves") => {
                 self.add_entry_at(&to, new_name, cookie, source.entry.ino, source.kind);

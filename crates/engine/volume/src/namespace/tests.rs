@@ -15,10 +15,10 @@ fn names_are_made_found_renamed_and_listed() {
     let shard = rig.shard.clone();
     shard.block_on(async move {
         let names = &rig.namespace;
-        let node = NewNode { kind: Kind::Directory, perm: 0o755, rdev: 0, target: b"" };
+        let node = NewNode { kind: Kind::Directory, perm: 0o755, umask: 0, rdev: 0, target: b"" };
         let directory = names.make_node(ME, ROOT, b"d", node).await.unwrap().attr.ino;
         let file = rig.file(b"f").await;
-        let again = NewNode { kind: Kind::File, perm: 0, rdev: 0, target: b"" };
+        let again = NewNode { kind: Kind::File, perm: 0, umask: 0, rdev: 0, target: b"" };
         assert_eq!(names.make_node(ME, ROOT, b"f", again).await.err(), Some(Errno::Exists));
         names.rename_name(ROOT, b"f", directory, b"g", RenameFlags(0)).await.unwrap();
         assert_eq!(names.look_up(ROOT, b"f").await.err(), Some(Errno::NotFound));
@@ -38,7 +38,7 @@ fn attributes_become_records_with_the_next_commit() {
         let file = rig.file(b"f").await;
         let inode = rig.inodes.get(file).await.unwrap();
         let set = SetAttr { perm: Some(0o600), ..SetAttr::default() };
-        rig.namespace.set_attributes(ME, &inode, set);
+        rig.namespace.set_attributes(ME, &inode, set).await.unwrap();
         assert!(!rig.store.snapshot().pairs().contains_key(&keys::inode(file)));
         rig.commits.sync_all().await.unwrap();
         let snapshot = rig.store.snapshot();

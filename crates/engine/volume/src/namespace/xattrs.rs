@@ -1,5 +1,7 @@
 //! Extended attributes.
 
+use super::access_lists::is_list;
+use super::flags::may_be_changed;
 use super::inode::Inode;
 use super::tree::Namespace;
 use braid_filesystem::{Errno, Ino, XATTR_NAME_MAX, XATTR_VALUE_MAX, XattrMode};
@@ -10,11 +12,13 @@ use std::rc::Rc;
 /// Attributes that are looked for at a time.
 const AT_ONCE: usize = 256;
 
-/// Refuses what cannot be the name of an attribute. Those of `system.` mean lists of access, which this file system
-/// does not have.
+/// Refuses what cannot be the name of an attribute. Of those of `system.` there are the access control lists.
 fn check(name: &[u8]) -> Result<(), Errno> {
     if name.is_empty() || name.len() > XATTR_NAME_MAX {
         return Err(Errno::Range);
+    }
+    if is_list(name) {
+        return Ok(());
     }
     let known: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     match known.iter().find_map(|prefix| name.strip_prefix(*prefix)) {
@@ -39,6 +43,7 @@ impl Namespace {
         }
         self.transactions.may_grow().await?;
         let inode = self.inodes.get(ino).await?;
+        may_be_changed(&inode)?;
         let key = keys::xattr(ino, name);
         match (self.stored_attribute(&inode, &key).await?.is_some(), mode) {
             (true, XattrMode::Create) => return Err(Errno::Exists),
@@ -47,10 +52,10 @@ impl Namespace {
         }
         // Others may have asked meanwhile, and values are long.
         self.transactions.has_room_for(value.len() as u64)?;
-        self.transactions.set(key, Some(value.to_vec()));
-        self.inodes.touch(&inode, false);
-        inode.edit(|record| record.flags &= !FLAG_NO_ATTRIBUTES);
-        self.inodes.note_change(&inode);
+        if is_list(name) {
+            return self.set_list(&inode, name, value).await;
+        }
+        self.put_attribute(&inode, name, value.to_vec());
         Ok(())
     }
 
@@ -63,7 +68,7 @@ impl Namespace {
 
     /// The attribute of that key. Linux asks for one before it first writes to a file, so those that have none must say so
     /// fast.
-    async fn stored_attribute(
+    pub(super) async fn stored_attribute(
         &self,
         inode: &Rc<Inode>,
         key: &[u8],
@@ -104,13 +109,27 @@ impl Namespace {
         check(name)?;
         self.transactions.writable()?;
         let inode = self.inodes.get(ino).await?;
-        let key = keys::xattr(ino, name);
-        if self.stored_attribute(&inode, &key).await?.is_none() {
+        self.remove_stored(&inode, name).await
+    }
+
+    /// Removes one that is recorded.
+    pub(super) async fn remove_stored(&self, inode: &Rc<Inode>, name: &[u8]) -> Result<(), Errno> {
+        let key = keys::xattr(inode.ino(), name);
+        if self.stored_attribute(inode, &key).await?.is_none() {
             return Err(Errno::NoData);
         }
+        may_be_changed(inode)?;
         self.transactions.set(key, None);
-        self.inodes.touch(&inode, false);
-        self.inodes.note_change(&inode);
+        self.inodes.touch(inode, false);
+        self.inodes.note_change(inode);
         Ok(())
+    }
+
+    /// Records one, whatever was there before.
+    pub(super) fn put_attribute(&self, inode: &Rc<Inode>, name: &[u8], value: Vec<u8>) {
+        self.transactions.set(keys::xattr(inode.ino(), name), Some(value));
+        self.inodes.touch(inode, false);
+        inode.edit(|record| record.flags &= !FLAG_NO_ATTRIBUTES);
+        self.inodes.note_change(inode);
     }
 }

@@ -1,7 +1,7 @@
 //! The content of files: random operations against a plain vector, before and after remounts.
 
 use super::*;
-use braid_filesystem::{Allocate, Seek, SetAttr};
+use braid_filesystem::{Allocate, Opening, Seek, SetAttr};
 
 const LONGEST: u64 = 700_000;
 
@@ -157,7 +157,10 @@ fn a_file_that_is_exported_is_written_by_its_clients_only() {
         let cut = SetAttr { size: Some(4096), ..SetAttr::default() };
         assert_eq!(write(&volume, ino, 0, &[2; 10]).await, Err(Errno::Busy));
         assert_eq!(volume.set_attr(ME, ino, cut).await.err(), Some(Errno::Busy));
-        assert_eq!(volume.open(ino, true).await, Err(Errno::Busy));
+        assert_eq!(
+            volume.open(ino, Opening { truncate: true, ..Opening::WRITE }).await,
+            Err(Errno::Busy)
+        );
         let punched = volume.allocate(ino, Allocate::PunchHole, 0, 4096).await;
         assert_eq!(punched, Err(Errno::Busy));
         let buf = volume.shard.pool().copy_of(&[3; 4096]).freeze();

@@ -2,7 +2,7 @@
 
 use super::*;
 use braid_device::{Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, Outcome, Request};
-use braid_filesystem::{RenameFlags, SetAttr};
+use braid_filesystem::{RenameFlags, SetAttr, Writing};
 use std::cell::{Cell, RefCell};
 
 /// A brick that keeps writes while it is told to, and fails them if it is told to.
@@ -66,9 +66,11 @@ fn on_slow_brick<W: Future<Output = ()> + 'static>(
     });
 }
 
+const BEHIND: Writing = Writing { clear_setid: false, behind: true };
+
 async fn write_behind(volume: &Volume, ino: Ino, offset: u64, bytes: &[u8]) {
     let buf = volume.shard.pool().copy_of(bytes).freeze();
-    volume.write_behind(ino, offset, buf, false).await.unwrap();
+    volume.write(ino, offset, buf, BEHIND).await.unwrap();
 }
 
 /// Lets everything run that can.
@@ -177,7 +179,7 @@ fn a_full_volume_is_told_at_the_write() {
         let mut full = None;
         for at in 0..300u64 {
             let buf = volume.shard.pool().copy_of(&[1; 64 << 10]).freeze();
-            if let Err(error) = volume.write_behind(ino, at << 16, buf, false).await {
+            if let Err(error) = volume.write(ino, at << 16, buf, BEHIND).await {
                 full = Some(error);
                 break;
             }

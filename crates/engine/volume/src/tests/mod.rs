@@ -12,10 +12,12 @@ mod mounting;
 mod names;
 pub mod rig;
 mod space;
+mod trim;
+mod unnamed;
 
 use crate::{BrickDevice, MountOf, NewBrick, Volume, first_records, noted_nowhere};
 use braid_device::ram::Ram;
-use braid_filesystem::{Caller, Entry, Errno, FileSystem, Ino, Kind, NewNode, ROOT, Time};
+use braid_filesystem::{Caller, Entry, Errno, FileSystem, Ino, Kind, NewNode, ROOT, Time, Writing};
 use braid_format::volume::BLOCK;
 use braid_kv::Store;
 use braid_kv::model::{ModelStore, Snapshot};
@@ -94,14 +96,14 @@ impl World {
 
 /// Makes a file.
 pub async fn make(volume: &Volume, parent: Ino, name: &str, kind: Kind) -> Result<Entry, Errno> {
-    let node = NewNode { kind, perm: 0o644, rdev: 0, target: b"" };
+    let node = NewNode { kind, perm: 0o644, umask: 0, rdev: 0, target: b"" };
     volume.make(ME, parent, name.as_bytes(), node).await
 }
 
 /// Writes bytes.
 pub async fn write(volume: &Volume, ino: Ino, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
     let buf = volume.shard.pool().copy_of(bytes).freeze();
-    volume.write(ino, offset, buf, false).await
+    volume.write(ino, offset, buf, Writing::default()).await
 }
 
 /// All of a file.

@@ -1,13 +1,13 @@
 //! The parts of a volume without the volume: made from the lowest up, over bricks in memory and a model of the store.
 
 use crate::extents::{Brick, Space};
-use crate::files::{Files, Write};
+use crate::files::Files;
 use crate::parts::Parts;
 use crate::transactions::Transactions;
 use crate::{NewBrick, first_records, noted_nowhere};
 use braid_device::Device;
 use braid_device::ram::Ram;
-use braid_filesystem::{Caller, Ino, Kind, NewNode, ROOT, Time};
+use braid_filesystem::{Caller, Ino, Kind, NewNode, ROOT, Time, Writing};
 use braid_format::volume::BLOCK;
 use braid_format::volume::brick_record::{BrickRecord, BrickState};
 use braid_format::volume::keys;
@@ -99,14 +99,14 @@ impl Rig {
 
     /// A new file in the root.
     pub async fn file(&self, name: &[u8]) -> Ino {
-        let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: b"" };
+        let node = NewNode { kind: Kind::File, perm: 0o644, umask: 0, rdev: 0, target: b"" };
         self.namespace.make_node(ME, ROOT, name, node).await.unwrap().attr.ino
     }
 
     /// Writes bytes to a file.
     pub async fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) {
         let buf = self.shard.pool().copy_of(bytes).freeze();
-        self.files.write_file(ino, offset, buf, Write::default()).await.unwrap();
+        self.files.write_file(ino, offset, buf, Writing::default()).await.unwrap();
     }
 
     /// Reads bytes of a file.

@@ -1,7 +1,7 @@
 //! Space that is taken, given back, and that runs out.
 
 use super::*;
-use braid_filesystem::{Allocate, Seek, SetAttr};
+use braid_filesystem::{Allocate, Opening, Seek, SetAttr};
 
 #[test]
 fn a_full_volume_says_so_and_deleting_makes_room() {
@@ -39,7 +39,7 @@ fn a_file_without_a_name_lives_until_it_is_closed_and_a_crash_removes_it() {
     world.shard.block_on(async move {
         let ino = file(&own, "a").await;
         write(&own, ino, 0, &[1; 300_000]).await.unwrap();
-        own.open(ino, false).await.unwrap();
+        own.open(ino, Opening::WRITE).await.unwrap();
         own.unlink(ROOT, b"a").await.unwrap();
         assert_eq!(read_all(&own, ino).await, [1; 300_000]);
         own.sync().await.unwrap();
@@ -167,7 +167,8 @@ fn fill_at_once<F: Future<Output = Result<(), Errno>> + 'static>(
 #[test]
 fn many_long_links_at_once_do_not_overrun_the_room_for_metadata() {
     fill_at_once(|volume, at| async move {
-        let node = NewNode { kind: Kind::Symlink, perm: 0o777, rdev: 0, target: &[b't'; 4000] };
+        let node =
+            NewNode { kind: Kind::Symlink, perm: 0o777, umask: 0, rdev: 0, target: &[b't'; 4000] };
         volume.make(ME, ROOT, format!("l{at}").as_bytes(), node).await.map(|_| ())
     });
 }

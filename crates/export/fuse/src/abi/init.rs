@@ -11,14 +11,17 @@ pub(crate) const ASYNC_READ: u64 = 1 << 0;
 pub(crate) const ATOMIC_O_TRUNC: u64 = 1 << 3;
 pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
 pub(crate) const BIG_WRITES: u64 = 1 << 5;
+pub(crate) const DONT_MASK: u64 = 1 << 6;
 pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
 pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
 pub(crate) const ASYNC_DIO: u64 = 1 << 15;
 pub(crate) const WRITEBACK_CACHE: u64 = 1 << 16;
 pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
+pub(crate) const POSIX_ACL: u64 = 1 << 20;
 pub(crate) const MAX_PAGES: u64 = 1 << 22;
 pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
 pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
 const INIT_EXT: u64 = 1 << 30;
 pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 pub(crate) const OVER_IO_URING: u64 = 1 << 41;
@@ -51,8 +54,9 @@ impl Offer {
 
     /// It speaks ours.
     pub fn is_spoken(&self) -> bool {
-        // 5.15 has 7.34; what came with 7.23 changed the length of this very reply.
-        self.version.0 == MAJOR && self.version.1 >= 31
+        // 5.15 has 7.34; what came with 7.23 changed the length of this very reply, and what came with 7.33 that of a request
+        // to set an attribute.
+        self.version.0 == MAJOR && self.version.1 >= 33
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `request` | a request taken apart |
 //! | `reply` | the bodies of replies |
 //! | `directory` | entries of a directory, as many as the kernel has room for |
+//! | `ioctl` | the few ioctls that are answered |
 //! | `init` | what is agreed when a mount starts |
 //! | `ring` | commands and memory of FUSE over io_uring |
 //!
@@ -14,6 +15,7 @@
 pub(crate) mod directory;
 pub(crate) mod fields;
 pub(crate) mod init;
+pub(crate) mod ioctl;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod ring;

@@ -11,6 +11,12 @@ pub(crate) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 /// `FOPEN_PARALLEL_DIRECT_WRITES`: writers side by side.
 pub(crate) const OPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 
+// Of linux/stat.h.
+const STATX_BASIC_STATS: u32 = 0x7ff;
+const STATX_BTIME: u32 = 0x800;
+/// Bytes of `fuse_statx_out`.
+const STATX_OUT: usize = 288;
+
 fn put_attr(out: Out, attr: &Attr) -> Out {
     out.u64(attr.ino)
         .u64(attr.size)
@@ -67,6 +73,34 @@ pub(crate) fn attr(attr: &Attr, attrs: Duration) -> Out {
     let attrs = believed(attr, attrs);
     let out = Out::new().u64(attrs.as_secs()).u32(attrs.subsec_nanos()).u32(0);
     put_attr(out, attr)
+}
+
+/// The same with the time of creation: `fuse_statx_out`. Only what stat(2) does not have is looked at by the kernel.
+pub(crate) fn statx(attr: &Attr, attrs: Duration) -> Vec<u8> {
+    let attrs = believed(attr, attrs);
+    let out = Out::new().u64(attrs.as_secs()).u32(attrs.subsec_nanos()).u32(0).u64(0).u64(0);
+    let out = out
+        .u32(STATX_BASIC_STATS | STATX_BTIME)
+        .u32(attr.blksize)
+        .u64(0)
+        .u32(attr.nlink)
+        .u32(attr.uid)
+        .u32(attr.gid)
+        .u16(attr.kind.bits() as u16 | attr.perm)
+        .u16(0)
+        .u64(attr.ino)
+        .u64(attr.size)
+        .u64(attr.blocks)
+        .u64(0);
+    let times = [attr.atime, attr.crtime, attr.ctime, attr.mtime];
+    let times =
+        times.iter().fold(Out::new(), |out, time| out.i64(time.seconds).u32(time.nanos).u32(0));
+    // The kernel's own form of a device number, taken apart (linux/kdev_t.h: new_decode_dev).
+    let (major, minor) = (attr.rdev >> 8 & 0xfff, attr.rdev & 0xff | attr.rdev >> 12 & 0xf_ff00);
+    let times = times.u32(major).u32(minor).u32(0).u32(0);
+    let mut bytes = [out.bytes(), times.bytes()].concat();
+    bytes.resize(STATX_OUT, 0);
+    bytes
 }
 
 /// A file is open; its requests name the opening as number `open`.
@@ -154,6 +188,21 @@ mod tests {
             name_max: 255,
         };
         assert_eq!((space(&none).bytes().len(), sought(1).bytes().len()), (80, 8));
+        let sx =
+            statx(&Attr { crtime: Time { seconds: 77, nanos: 5 }, rdev: 0x12_0345, ..attr }, day);
+        assert_eq!(sx.len(), 288);
+        assert_eq!(
+            (&sx[32..36], &sx[72..80]),
+            (&0xfff_u32.to_ne_bytes()[..], &6_u64.to_ne_bytes()[..])
+        );
+        assert_eq!(
+            (&sx[112..120], &sx[120..124]),
+            (&77_i64.to_ne_bytes()[..], &5_u32.to_ne_bytes()[..])
+        );
+        assert_eq!(
+            (&sx[160..164], &sx[164..168]),
+            (&3_u32.to_ne_bytes()[..], &0x145_u32.to_ne_bytes()[..])
+        );
         let out = super::attr(&attr, day);
         // Seconds before 1970 are negative, nanoseconds count upwards (stat(2)).
         assert_eq!(out.bytes()[40..48], (-2i64).to_ne_bytes());

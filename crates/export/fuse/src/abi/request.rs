@@ -1,10 +1,11 @@
 //! A request taken apart: [`Work`] for what the file system is asked, a number of errno.h for what is not.
 
 use super::fields::Fields;
+use super::ioctl;
 use crate::work::{Durable, Name, Node, Opening, Work, WriteHow};
 use braid_filesystem::{
-    Allocate, Caller, Ino, Kind, MODE_MASK, RENAME_EXCHANGE, RENAME_NOREPLACE, RenameFlags, Seek,
-    SetAttr, SetTime, Time, XattrMode,
+    Allocate, Caller, Ino, Kind, MODE_MASK, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT,
+    RenameFlags, Seek, SetAttr, SetTime, Time, XattrMode,
 };
 use braid_shard::BufMut;
 use braid_shard::sync::Share;
@@ -22,6 +23,7 @@ const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
+const SETXATTR_ACL_KILL_SGID: u32 = 1;
 
 // Flags of linux/fuse.h.
 const FATTR_MODE: u32 = 1 << 0;
@@ -74,6 +76,8 @@ pub(crate) mod opcode {
     pub const READDIRPLUS: u32 = 44;
     pub const RENAME2: u32 = 45;
     pub const LSEEK: u32 = 46;
+    pub const TMPFILE: u32 = 51;
+    pub const STATX: u32 = 52;
 }
 
 /// `fuse_in_header`.
@@ -162,9 +166,10 @@ pub(crate) fn forgotten(body: &[u8]) -> u64 {
     Fields(body).u64().unwrap_or_default()
 }
 
-/// Permission bits of a new file. The kernel has applied the umask unless it was asked not to; twice is once.
-fn perm(mode: u32, umask: u32) -> u16 {
-    (mode & !umask) as u16 & MODE_MASK
+/// A new file without a target. The kernel has applied the umask unless it was asked not to; twice is once.
+fn node(kind: Kind, mode: u32, umask: u32, rdev: u32) -> Node {
+    let bits = |mode: u32| mode as u16 & MODE_MASK;
+    Node { kind, perm: bits(mode), umask: bits(umask), rdev, target: Name::default() }
 }
 
 /// The meaning of fallocate(2)'s mode; `None` for modes that are not supported.
@@ -227,7 +232,8 @@ fn renamed(fields: &mut Fields<'_>, with_flags: bool, from: Ino) -> Option<Resul
         fields.skip(4)?;
     }
     let (from, to) = ((from, Name::from(fields.name()?)), (to, Name::from(fields.name()?)));
-    if ![RenameFlags::default(), RENAME_NOREPLACE, RENAME_EXCHANGE].contains(&flags) {
+    const KNOWN: u32 = RENAME_NOREPLACE.0 | RENAME_EXCHANGE.0 | RENAME_WHITEOUT.0;
+    if flags.0 & !KNOWN != 0 {
         return Some(Err(Errno::INVAL));
     }
     Some(Ok(Work::Rename { from, to, flags }))
@@ -252,19 +258,18 @@ fn parse_fields(header: &Header, fields: &mut Fields<'_>) -> Option<Result<Work,
         opcode::SYMLINK => {
             let name = fields.name()?.into();
             let target = fields.name()?.into();
-            let node = Node { kind: Kind::Symlink, perm: 0o777, rdev: 0, target };
+            let node = Node { target, ..node(Kind::Symlink, 0o777, 0, 0) };
             Work::Make { caller, parent, name, node }
         }
         opcode::MKNOD => {
             let (mode, rdev, umask) = (fields.u32()?, fields.u32()?, fields.u32()?);
             fields.skip(4)?;
             let Some(kind) = Kind::from_bits(mode) else { return Some(Err(Errno::INVAL)) };
-            let node = Node { kind, perm: perm(mode, umask), rdev, target: Name::default() };
+            let node = node(kind, mode, umask, rdev);
             Work::Make { caller, parent, name: fields.name()?.into(), node }
         }
         opcode::MKDIR => {
-            let perm = perm(fields.u32()?, fields.u32()?);
-            let node = Node { kind: Kind::Directory, perm, rdev: 0, target: Name::default() };
+            let node = node(Kind::Directory, fields.u32()?, fields.u32()?, 0);
             Work::Make { caller, parent, name: fields.name()?.into(), node }
         }
         opcode::UNLINK => Work::Unlink { parent, name: fields.name()?.into() },
@@ -278,9 +283,14 @@ fn parse_fields(header: &Header, fields: &mut Fields<'_>) -> Option<Result<Work,
         opcode::OPEN => Work::Open { caller, ino, how: Opening::of(fields.u32()?) },
         opcode::CREATE => {
             let how = Opening::of(fields.u32()?);
-            let perm = perm(fields.u32()?, fields.u32()?);
+            let node = node(Kind::File, fields.u32()?, fields.u32()?, 0);
             fields.skip(4)?;
-            Work::Create { caller, parent, name: fields.name()?.into(), perm, how }
+            Work::Create { caller, parent, name: fields.name()?.into(), node, how }
+        }
+        opcode::TMPFILE => {
+            let how = Opening::of(fields.u32()?);
+            let node = node(Kind::File, fields.u32()?, fields.u32()?, 0);
+            Work::CreateUnnamed { caller, parent, node, how }
         }
         opcode::RELEASE => Work::Close { ino, open: fields.u64()? },
         opcode::READ => {
@@ -288,12 +298,15 @@ fn parse_fields(header: &Header, fields: &mut Fields<'_>) -> Option<Result<Work,
             Work::Read { ino, offset, len, direct }
         }
         opcode::STATFS => Work::Space,
+        opcode::STATX => Work::Statx { ino },
         opcode::FSYNC | opcode::FSYNCDIR => {
             let open = fields.u64()?;
             Work::Sync { ino, open, data_only: fields.u32()? & FSYNC_FDATASYNC != 0 }
         }
         opcode::SETXATTR => {
             let (size, flags) = (fields.u32()?, fields.u32()?);
+            let clear_setgid = fields.u32()? & SETXATTR_ACL_KILL_SGID != 0;
+            fields.skip(4)?;
             let name = fields.name()?.into();
             let value = fields.bytes(size as usize)?.into();
             let mode = match flags {
@@ -302,7 +315,7 @@ fn parse_fields(header: &Header, fields: &mut Fields<'_>) -> Option<Result<Work,
                 XATTR_REPLACE => XattrMode::Replace,
                 _ => return Some(Err(Errno::INVAL)),
             };
-            Work::SetXattr { ino, name, value, mode }
+            Work::SetXattr { ino, name, value, mode, clear_setgid }
         }
         opcode::GETXATTR => {
             let size = fields.u32()? as usize;
@@ -338,7 +351,7 @@ fn parse_fields(header: &Header, fields: &mut Fields<'_>) -> Option<Result<Work,
             let Ok(offset) = u64::try_from(offset) else { return Some(Err(Errno::NXIO)) };
             Work::Seek { ino, offset, what, current: false }
         }
-        opcode::IOCTL => return Some(Err(Errno::NOTTY)),
+        opcode::IOCTL => return ioctl::parse(caller, ino, fields),
         // Nothing is held back here, so there is nothing to flush; look-ups keep a directory in existence, so that the
         // kernel opens directories by itself and caches them; permissions it checks itself (default_permissions).
         _ => return Some(Err(Errno::NOSYS)),

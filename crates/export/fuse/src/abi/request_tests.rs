@@ -41,8 +41,9 @@ fn modes_of_fallocate_are_told_apart_and_others_refused() {
 
 #[test]
 fn new_files_get_the_bits_that_the_umask_leaves() {
-    assert_eq!(perm(0o100666, 0o022), 0o644);
-    assert_eq!(perm(0o47777, 0), 0o7777);
+    let new = |mode, umask| node(Kind::File, mode, umask, 0).to_make().masked();
+    assert_eq!(new(0o100666, 0o022), 0o644);
+    assert_eq!(new(0o47777, 0), 0o7777);
 }
 
 #[test]
@@ -80,8 +81,8 @@ fn names_end_with_a_zero_byte_and_two_follow_each_other() {
     };
     assert_eq!((from.0, &*from.1, to.0, &*to.1), (5, &b"old"[..], 6, &b"new"[..]));
     assert_eq!(flags, RENAME_EXCHANGE);
-    let whiteout = body(&[&6u64.to_ne_bytes(), &4u32.to_ne_bytes(), &[0; 4], b"old\0new\0"]);
-    assert!(matches!(parsed(opcode::RENAME2, &whiteout), Err(Errno::INVAL)));
+    let unknown = body(&[&6u64.to_ne_bytes(), &8u32.to_ne_bytes(), &[0; 4], b"old\0new\0"]);
+    assert!(matches!(parsed(opcode::RENAME2, &unknown), Err(Errno::INVAL)));
     let old = body(&[&6u64.to_ne_bytes(), b"old\0new\0"]);
     assert!(matches!(parsed(opcode::RENAME, &old), Ok(Work::Rename { .. })));
     let symlink = parsed(opcode::SYMLINK, b"name\0a/target\0");

@@ -12,6 +12,18 @@ pub const FLAG_NO_ATTRIBUTES: u32 = 2;
 /// Space was reserved with `fallocate`: a stripe keeps its extent until all of it is punched. Without the bit a stripe loses its
 /// extent when none of its sub-blocks holds written data any more.
 pub const FLAG_RESERVED: u32 = 4;
+/// The file never had a name and may still get one (`O_TMPFILE`).
+pub const FLAG_UNNAMED: u32 = 8;
+/// Nothing of the file or directory may change (chattr +i).
+pub const FLAG_IMMUTABLE: u32 = 16;
+/// The file only grows, the directory only gets new names (chattr +a).
+pub const FLAG_APPEND: u32 = 32;
+/// Reading does not change the time of reading (chattr +A).
+pub const FLAG_NO_ATIME: u32 = 64;
+/// dump(8) leaves the file out (chattr +d).
+pub const FLAG_NO_DUMP: u32 = 128;
+/// Of a directory: what is made in it gets its project (chattr +P).
+pub const FLAG_INHERIT_PROJECT: u32 = 256;
 
 /// A point in time as recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +49,7 @@ pub struct InodeRecord {
     pub nlink: u32,
     /// Device number.
     pub rdev: u32,
-    /// [`FLAG_PINNED`], [`FLAG_NO_ATTRIBUTES`], [`FLAG_RESERVED`]; other bits are kept.
+    /// The constants `FLAG_…` of this module; other bits are kept.
     pub flags: u32,
     /// Bytes.
     pub size: u64,
@@ -62,6 +74,8 @@ pub struct InodeRecord {
     pub entries: u64,
     /// The brick that new stripes go to; [`NO_BRICK`]: placement chooses.
     pub brick: u16,
+    /// Its project (chattr -p); 0 for none.
+    pub project: u32,
     /// The target of a symbolic link.
     pub target: Vec<u8>,
 }
@@ -86,7 +100,8 @@ struct Raw {
     next_cookie: U64,
     entries: U64,
     brick: U16,
-    padding: [u8; 6],
+    padding: [u8; 2],
+    project: U32,
 }
 
 const LEN: usize = 128;
@@ -114,7 +129,8 @@ impl InodeRecord {
             next_cookie: self.next_cookie.into(),
             entries: self.entries.into(),
             brick: self.brick.into(),
-            padding: [0; 6],
+            padding: [0; 2],
+            project: self.project.into(),
         };
         let mut bytes = Vec::with_capacity(LEN + self.target.len());
         bytes.extend_from_slice(raw.as_bytes());
@@ -156,6 +172,7 @@ impl InodeRecord {
             next_cookie: raw.next_cookie.get(),
             entries: raw.entries.get(),
             brick: raw.brick.get(),
+            project: raw.project.get(),
             target: target.to_vec(),
         })
     }

@@ -31,6 +31,7 @@ fn an_inode(size: u64, nanos: u32, target: Vec<u8>) -> InodeRecord {
         next_cookie: 9,
         entries: 2,
         brick: NO_BRICK,
+        project: 7,
         target,
     }
 }

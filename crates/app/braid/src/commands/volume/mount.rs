@@ -65,6 +65,9 @@ fn request(options: &Mount) -> Result<VolumeRequest> {
         take_back: options.take_back,
         read_only: options.read_only,
         allow_other: options.allow_other,
+        no_suid: options.no_suid,
+        no_dev: options.no_dev,
+        no_exec: options.no_exec,
         create: options.create.then_some(new),
     })
 }

@@ -3,7 +3,7 @@
 use super::doing::doing;
 use braid_filesystem::{
     Allocate, Caller, Errno, FileSystem, Ino, Kind, NewNode, ROOT, RenameFlags, Seek, SetAttr,
-    XattrMode,
+    Writing, XattrMode,
 };
 use braid_shard::Shard;
 use braid_volume::{NewJob, Volume};
@@ -27,7 +27,7 @@ pub async fn write(
     len: usize,
 ) -> Result<(), Errno> {
     let buf = shard.pool().copy_of(&vec![7; len]).freeze();
-    volume.write(ino, offset, buf, false).await
+    volume.write(ino, offset, buf, Writing::default()).await
 }
 
 /// Everything.
@@ -109,8 +109,9 @@ async fn walk(shard: &Shard, volume: &Volume, ino: Ino, depth: u32, left: &mut u
     }
     doing(format!("making and renaming in {ino}"));
     for (name, kind) in [(b"new".as_slice(), Kind::File), (b"newer", Kind::Directory)] {
-        let _ =
-            volume.make(ME, ino, name, NewNode { kind, perm: 0o644, rdev: 0, target: b"" }).await;
+        let _ = volume
+            .make(ME, ino, name, NewNode { kind, perm: 0o644, umask: 0, rdev: 0, target: b"" })
+            .await;
     }
     let _ = volume.link(ino, ROOT, b"linked").await;
     let _ = volume.rename(ino, b"new", ROOT, b"renamed", RenameFlags::default()).await;

@@ -5,7 +5,7 @@
 use super::doing::{doing, done_last};
 use super::uses::{self, ME};
 use braid_device::ram::Ram;
-use braid_filesystem::{FileSystem, Kind, NewNode, ROOT, Time, XattrMode};
+use braid_filesystem::{FileSystem, Kind, NewNode, Opening, ROOT, Time, XattrMode};
 use braid_format::volume::BLOCK;
 use braid_kv::model::{ModelStore, Snapshot};
 use braid_kv::{Answer, Change, Pair, Store, StoreSpace};
@@ -123,7 +123,7 @@ pub fn sample() -> Snapshot {
 }
 
 async fn fill(shard: &Shard, volume: &Volume) -> Result<(), braid_filesystem::Errno> {
-    let node = |kind| NewNode { kind, perm: 0o755, rdev: 0, target: b"" };
+    let node = |kind| NewNode { kind, perm: 0o755, umask: 0, rdev: 0, target: b"" };
     let dir = volume.make(ME, ROOT, b"dir", node(Kind::Directory)).await?.attr.ino;
     let inner = volume.make(ME, dir, b"inner", node(Kind::Directory)).await?.attr.ino;
     for (name, parent) in [("a", ROOT), ("b", dir), ("c", inner)] {
@@ -133,12 +133,12 @@ async fn fill(shard: &Shard, volume: &Volume) -> Result<(), braid_filesystem::Er
         volume.set_xattr(ino, b"user.a", b"value", XattrMode::Any).await?;
         volume.link(ino, inner, format!("{name} too").as_bytes()).await?;
     }
-    let link = NewNode { kind: Kind::Symlink, perm: 0o777, rdev: 0, target: b"dir/b" };
+    let link = NewNode { kind: Kind::Symlink, perm: 0o777, umask: 0, rdev: 0, target: b"dir/b" };
     volume.make(ME, ROOT, b"link", link).await?;
     // One that has no name any more and is still open.
     let gone = volume.make(ME, ROOT, b"gone", node(Kind::File)).await?.attr.ino;
     uses::write(shard, volume, gone, 0, 50_000).await?;
-    volume.open(gone, false).await?;
+    volume.open(gone, Opening::WRITE).await?;
     volume.unlink(ROOT, b"gone").await?;
     volume.sync().await
 }

@@ -62,7 +62,7 @@ impl Memory {
             fsyncs: RefCell::default(),
             syncs: Rc::default(),
         };
-        let root = NewNode { kind: Kind::Directory, perm: 0o755, rdev: 0, target: &[] };
+        let root = NewNode { kind: Kind::Directory, perm: 0o755, umask: 0, rdev: 0, target: &[] };
         memory.add(Caller::default(), ROOT, &root);
         Rc::new(memory)
     }
@@ -97,7 +97,7 @@ impl Memory {
             ctime: now,
             crtime: now,
             kind: new.kind,
-            perm: new.perm,
+            perm: new.masked(),
             nlink: if new.kind == Kind::Directory { 2 } else { 1 },
             uid: caller.uid,
             gid: caller.gid,
@@ -370,9 +370,9 @@ impl FileSystem for Memory {
         self.moved_dir(parent, new_parent, ino)
     }
 
-    async fn open(&self, ino: Ino, truncate: bool) -> Result<(), Errno> {
+    async fn open(&self, ino: Ino, how: Opening) -> Result<(), Errno> {
         self.with(ino, |node| {
-            if truncate {
+            if how.truncate {
                 self.cut(node, 0);
             }
             node.opens += 1;
@@ -412,13 +412,7 @@ impl FileSystem for Memory {
         })
     }
 
-    async fn write(
-        &self,
-        ino: Ino,
-        offset: u64,
-        data: Buf,
-        clear_setid: bool,
-    ) -> Result<(), Errno> {
+    async fn write(&self, ino: Ino, offset: u64, data: Buf, how: Writing) -> Result<(), Errno> {
         assert_eq!(data.as_ptr() as usize % 4096, 0, "payloads are aligned");
         if self.holds.get() > 0 {
             let (held, expected, shard) = (data.clone(), data.to_vec(), self.shard.clone());
@@ -441,7 +435,7 @@ impl FileSystem for Memory {
             node.change(|attr| {
                 attr.size = attr.size.max(at);
                 (attr.mtime, attr.ctime) = (now, now);
-                if clear_setid {
+                if how.clear_setid {
                     attr.perm &= 0o1777;
                 }
             });
