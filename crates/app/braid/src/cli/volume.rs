@@ -26,6 +26,8 @@ pub enum Verb {
     List(List),
     /// Take a volume that is not mounted off the list of those that this machine knows.
     Forget(Forget),
+    Rename(Rename),
+    Destroy(Destroy),
     Status(Status),
     /// Show what the superblocks of bricks say.
     Examine(Examine),
@@ -213,6 +215,64 @@ pub struct Forget {
     pub state: State,
 }
 
+/// Give a volume that is not mounted another name.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Give a volume that is not mounted another name.\n\n\
+    Its superblocks are written, one brick after the other; an interruption leaves it with one of the two names. All \
+    bricks must be there. What names the volume, fstab or /etc/braid/braid.toml, is not changed.",
+    after_help = EXIT_CODES
+)]
+pub struct Rename {
+    /// The volume: its name or UUID.
+    pub name: String,
+    /// The new name: letters, digits and . _ -
+    pub new_name: VolumeName,
+    /// Its bricks, or folders to look for them in [default: those that this machine noted].
+    #[arg(value_name = "BRICK")]
+    pub bricks: Vec<String>,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub state: State,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// Destroy a volume that is not mounted, and all files on it.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Destroy a volume that is not mounted, and all files on it.\n\n\
+    The superblocks of its bricks are erased, so that they can be used for something else; the content of files is not \
+    overwritten. It is refused while the volume is mounted and, unless --force is given, when a brick is missing or the \
+    superblocks say that it is in use.",
+    after_help = EXIT_CODES
+)]
+pub struct Destroy {
+    /// The volume: its name or UUID.
+    pub name: String,
+    /// Its bricks, or folders to look for them in [default: those that this machine noted].
+    #[arg(value_name = "BRICK")]
+    pub bricks: Vec<String>,
+    /// Do it: all files on the volume are lost.
+    #[arg(short = 'y', long)]
+    pub yes: bool,
+    /// Show which bricks that would be; write nothing.
+    #[arg(long, conflicts_with = "yes")]
+    pub dry_run: bool,
+    /// Also when bricks are missing, or the superblocks say that the volume is in use.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub state: State,
+    #[command(flatten)]
+    pub control: Control,
+}
+
 /// Show a mounted volume: its bricks, how full each is, what it does, the job under way.
 #[derive(Debug, Args)]
 #[command(
@@ -300,6 +360,9 @@ mod tests {
             ("braid volume jobs pool --latency 0", "milliseconds"),
             ("braid volume jobs pool --latency soon", "milliseconds"),
             ("braid volume export pool file", "--nbd"),
+            ("braid volume check pool brick", "--offline"),
+            ("braid volume rename pool a/b", "'/'"),
+            ("braid volume destroy pool --yes --dry-run", "cannot be used"),
         ] {
             let error = parsed(words).map(|verb| format!("{verb:?}")).unwrap_err().to_string();
             assert!(error.contains(says), "{words}: {error}");
@@ -328,6 +391,10 @@ mod tests {
             "braid volume flush pool",
             "braid volume defrag pool --detach",
             "braid volume check pool --repair",
+            "braid volume check pool --offline --repair a b",
+            "braid volume rename pool other a b",
+            "braid volume destroy pool --dry-run a b",
+            "braid volume destroy pool --yes --force",
             "braid volume jobs pool --wait",
             "braid volume jobs pool --speed 100M",
             "braid volume jobs pool --speed none",

@@ -10,6 +10,7 @@ use super::here::How;
 use super::hosted::{Hosted, Start, locked};
 use super::registry::Volumes;
 use super::tell::Tell;
+use super::unmounted::Unmounted;
 use crate::members::Member;
 use crate::output::size;
 use anyhow::{Result, bail};
@@ -65,6 +66,19 @@ impl Volumes {
                 about(VolumeAnswer::Created { created: created? })
             }
             request @ VolumeRequest::Mount { .. } => done(self.mount(request, arrays)?),
+            VolumeRequest::Destroy { volume, bricks, force, dry_run } => {
+                let which = Unmounted { volume: &volume, bricks: &bricks };
+                done(self.destroy_unmounted(&which, (force, dry_run), arrays)?)
+            }
+            VolumeRequest::Rename { volume, name, bricks } => {
+                let which = Unmounted { volume: &volume, bricks: &bricks };
+                done(self.rename_unmounted(&which, &name, arrays)?)
+            }
+            VolumeRequest::CheckUnmounted { volume, bricks, repair } => {
+                let which = Unmounted { volume: &volume, bricks: &bricks };
+                let report = self.check_unmounted(&which, repair, arrays, tell)?;
+                about(VolumeAnswer::Check { report })
+            }
             VolumeRequest::Unmount { volume, lazy } => done(self.unmount(&volume, lazy)?),
             VolumeRequest::List => {
                 let volumes =

@@ -4,7 +4,7 @@
 //! The end is the same whoever begins it: our unmount, an unmount from outside, or a signal.
 
 use super::exported::Exported;
-use super::here::{self, Here, How, OnGone};
+use super::here::{self, Here, How, OnGone, Up};
 use crate::on_shard;
 use crate::output;
 use anyhow::{Context, Result, bail};
@@ -123,8 +123,6 @@ impl Hosted {
         })??;
         // Nobody else sets it.
         let _ = volume.set(up.uuid);
-        let held = bricks.into_iter().zip(&up.bricks);
-        let held = held.map(|((name, opener), uuid)| Held { uuid: *uuid, name, _open: opener });
         let mut options = MountOptions::new(&dir, &up.name);
         options.access_lists = true;
         options.read_only = how.read_only;
@@ -156,26 +154,64 @@ impl Hosted {
                     return Err(error.into());
                 }
             };
-        let hosted = Arc::new(Hosted {
-            name: up.name,
+        let dir = mount.dir().to_path_buf();
+        let of = (bricks, how, home);
+        let hosted = Arc::new(Hosted::of(&up, of, dir, Some(mount)));
+        // Nobody else sets it.
+        let _ = mounted.set(Arc::clone(&hosted));
+        Ok((hosted, up.gone, up.notes))
+    }
+
+    /// Brings a volume up that nobody mounts: files are not reached, all else is as ever.
+    ///
+    /// # Errors
+    /// When the bricks do not make a volume. Everything is closed again.
+    pub(super) fn bring_up(start: Start) -> Result<Hosted> {
+        let Start { bricks, how, home, .. } = start;
+        let openers: Vec<Arc<dyn Opener>> =
+            bricks.iter().map(|(_, opener)| Arc::clone(opener)).collect();
+        // What it lets go is erased at the next mount.
+        let gone: OnGone = Arc::new(|_| ());
+        let up = on_shard::run(&home, move |shard| async move {
+            here::bring_up(&shard, openers, how, gone).await
+        })??;
+        Ok(Hosted::of(&up, (bricks, how, home), PathBuf::new(), None))
+    }
+
+    /// The end of one that was [brought up](Hosted::bring_up).
+    ///
+    /// # Errors
+    /// When not everything could be written.
+    pub(super) fn take_down(&self) -> Result<()> {
+        let key = self.key;
+        on_shard::run(&self.home, move |shard| async move { here::take_down(&shard, key).await })?
+    }
+
+    fn of(
+        up: &Up,
+        (bricks, how, home): (Vec<(String, Arc<dyn Opener>)>, How, Remote),
+        dir: PathBuf,
+        mount: Option<Mount>,
+    ) -> Hosted {
+        let held = bricks.into_iter().zip(&up.bricks);
+        let held = held.map(|((name, opener), uuid)| Held { uuid: *uuid, name, _open: opener });
+        Hosted {
+            name: up.name.clone(),
             uuid: up.uuid,
-            dir: mount.dir().to_path_buf(),
+            dir,
             read_only: how.read_only,
             allow_other,
             since: Instant::now(),
             home,
-            key,
-            mount: Mutex::new(Some(mount)),
+            key: up.key,
+            mount: Mutex::new(mount),
             bricks: Mutex::new(held.collect()),
             exports: Mutex::default(),
             sample: Mutex::default(),
             started: Mutex::default(),
             job_speed: Mutex::default(),
             job_latency: Mutex::default(),
-        });
-        // Nobody else sets it.
-        let _ = mounted.set(Arc::clone(&hosted));
-        Ok((hosted, up.gone, up.notes))
+        }
     }
 
     /// Has `job` done on the volume's shard, and waits.

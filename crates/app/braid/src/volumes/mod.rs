@@ -19,6 +19,7 @@
 //! | `jobs` | jobs: started, steered, waited for |
 //! | `details` | what mounted volumes say of themselves |
 //! | `export`, `exported`, `file_device` | files of volumes as block devices |
+//! | `unmounted` | volumes that are not mounted: checked, renamed, destroyed |
 //! | `background` | a server that is started for a volume |
 //!
 //! Invariant: a device is open and locked as long as it is a brick of a volume that is mounted here, and no longer.
@@ -44,6 +45,7 @@ pub mod looking;
 pub mod name;
 mod registry;
 mod tell;
+mod unmounted;
 
 pub use arrays::Arrays;
 pub use hosted::{Events, Hosted};

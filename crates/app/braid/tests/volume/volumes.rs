@@ -16,6 +16,7 @@ pub const BRICK: u64 = 256 << 20;
 
 /// A folder with bricks and a mount point, whose server ends with it.
 pub struct Scene {
+    /// Where everything lies.
     pub place: Place,
 }
 

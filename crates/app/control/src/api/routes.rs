@@ -86,6 +86,9 @@ pub const ROUTES: &[Route] = &[
     },
     post("/volumes/{volume?}/job", "volume/job", DONE),
     post("/volumes/{name}/mount", "volume/mount", DONE),
+    post("/volumes/{volume}/destroy", "volume/destroy", DONE),
+    post("/volumes/{volume}/rename", "volume/rename", DONE),
+    post("/volumes/{volume}/check-unmounted", "volume/check-unmounted", &["progress", "volume"]),
     post("/volumes/{volume}/unmount", "volume/unmount", DONE),
     post("/volumes/{volume}/add", "volume/add", DONE),
     post("/volumes/{volume}/start", "volume/start", DONE),
@@ -149,11 +152,10 @@ mod tests {
     }
 
     #[test]
-    fn what_has_progress_is_only_looked_at() {
+    fn what_has_progress_is_only_looked_at_but_for_a_check_that_may_repair() {
         let with_progress = ROUTES.iter().filter(|route| route.answers.contains(&"progress"));
-        assert!(
-            with_progress.clone().count() == 2
-                && with_progress.clone().all(|route| route.method == "GET")
-        );
+        let known: Vec<_> = with_progress.map(|route| (route.method, route.verb)).collect();
+        let waits = [("GET", "wait"), ("GET", "volume/job")];
+        assert_eq!(known, [&waits[..], &[("POST", "volume/check-unmounted")]].concat());
     }
 }

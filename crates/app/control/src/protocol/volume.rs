@@ -44,6 +44,32 @@ pub enum VolumeRequest {
         no_exec: bool,
         create: Option<NewVolume>,
     },
+    /// Erase the superblocks of a volume that is not mounted: all files on it are lost. `force`: also when bricks are missing
+    /// or the superblocks say that it is in use.
+    Destroy {
+        volume: String,
+        #[serde(default)]
+        bricks: Vec<String>,
+        #[serde(default)]
+        force: bool,
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Give a volume that is not mounted another name.
+    Rename {
+        volume: String,
+        name: String,
+        #[serde(default)]
+        bricks: Vec<String>,
+    },
+    /// Check a volume that is not mounted, and wait for the end. Without `repair` nothing is written.
+    CheckUnmounted {
+        volume: String,
+        #[serde(default)]
+        bricks: Vec<String>,
+        #[serde(default)]
+        repair: bool,
+    },
     /// Unmount a volume.
     Unmount {
         volume: String,

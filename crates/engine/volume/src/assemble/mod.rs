@@ -9,6 +9,7 @@
 //! | `superblocks` | writing the superblocks of a mounted volume |
 //! | `store` | the metadata store over the bricks' regions |
 //! | `open` | all of that for a mount |
+//! | `unmounted` | a volume that is not mounted gets another name, or an end |
 
 mod choose;
 mod create;
@@ -20,6 +21,7 @@ mod store;
 mod superblocks;
 #[cfg(test)]
 mod tests;
+mod unmounted;
 
 pub use choose::{AssembleOptions, Assembly, assemble};
 pub use create::create;
@@ -29,3 +31,4 @@ pub use open::{Opened, open};
 pub use plan::{BrickPlan, CreatePlan, NewVolume, plan_create, weight_of};
 pub use store::BrickStore;
 pub use superblocks::Superblocks;
+pub use unmounted::{erase_brick, rename};

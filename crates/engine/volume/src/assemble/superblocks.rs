@@ -19,7 +19,8 @@ use super::plan::{has_region, nanos};
 use crate::namespace::Clock;
 use braid_device::{Device, IoError, IoSets};
 use braid_format::brick::{
-    Area, Away, BrickIds, BrickState, BrickSuperblock, MAX_AWAY, MetadataState, VolumeState,
+    Area, Away, BrickIds, BrickState, BrickSuperblock, MAX_AWAY, MetadataState, VolumeName,
+    VolumeState,
 };
 use braid_shard::Shard;
 use braid_shard::plant::planted;
@@ -157,6 +158,19 @@ impl Superblocks {
     pub async fn clean(&self) -> Result<(), AssembleError> {
         let turn = self.turn.take(1).await;
         self.roster.borrow_mut().volume_state = VolumeState::Clean;
+        self.note_change();
+        self.write(&turn).await
+    }
+
+    /// Gives the volume another name. It is not mounted, and all of its bricks are there.
+    ///
+    /// # Errors
+    /// When the superblocks cannot be written.
+    pub(super) async fn rename(&self, name: VolumeName) -> Result<(), AssembleError> {
+        let turn = self.turn.take(1).await;
+        for brick in self.roster.borrow_mut().present.values_mut() {
+            brick.superblock.volume_name = name.clone();
+        }
         self.note_change();
         self.write(&turn).await
     }

@@ -201,7 +201,7 @@ mod tests {
         );
         assert_eq!(
             (&sx[160..164], &sx[164..168]),
-            (&3_u32.to_ne_bytes()[..], &0x145_u32.to_ne_bytes()[..])
+            (&0x203_u32.to_ne_bytes()[..], &0x145_u32.to_ne_bytes()[..])
         );
         let out = super::attr(&attr, day);
         // Seconds before 1970 are negative, nanoseconds count upwards (stat(2)).

@@ -1,6 +1,7 @@
 //! The verbs that change a mounted volume, its jobs, and its exports.
 
 use crate::cli::common::{Control, EXIT_CODES};
+use crate::cli::settings::State;
 use braid_control::wanted::weight::BrickWeight;
 use braid_nbd::Address;
 use clap::Args;
@@ -205,7 +206,8 @@ pub struct Proxy {
     It is a job that moves nothing, in small steps beside all others: files are used meanwhile, and `braid volume \
     jobs` shows, pauses, resumes and cancels it. A check that a crash or an unmount interrupted begins anew at the next \
     mount.\n\n\
-    The volume must be mounted; read-only is enough without --repair. --repair frees what belongs to nobody and \
+    The volume must be mounted, read-only is enough without --repair; with --offline it must not be, and without --repair \
+    nothing is written to its bricks. --repair frees what belongs to nobody and \
     corrects counts; it never frees what a file names.",
     after_help = EXIT_CODES
 )]
@@ -218,6 +220,14 @@ pub struct Check {
     /// Check nothing; show what the last check since the mount found.
     #[arg(long, conflicts_with_all = ["repair", "detach"])]
     pub last: bool,
+    /// Check a volume that is not mounted.
+    #[arg(long, conflicts_with_all = ["last", "detach"], requires = "name")]
+    pub offline: bool,
+    /// With --offline: its bricks, or folders to look for them in [default: those that this machine noted].
+    #[arg(value_name = "BRICK", requires = "offline")]
+    pub bricks: Vec<String>,
+    #[command(flatten)]
+    pub state: State,
     #[command(flatten)]
     pub follow: Follow,
     #[command(flatten)]

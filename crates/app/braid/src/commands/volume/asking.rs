@@ -1,13 +1,20 @@
 //! Asking the server that has the volumes, and what is typed as it is sent.
 
-use crate::cli::Control;
+use crate::cli::{Control, State};
 use crate::client::{Client, member_argument};
-use crate::exit::Unreadable;
+use crate::exit::{Ended, Unreadable};
+use crate::volumes::background;
 use anyhow::{Context, Result};
 use braid_control::protocol::volume::{FileName, VolumeAnswer, VolumeRequest};
 use braid_control::protocol::{Answer, Request};
 use braid_nbd::ExportUri;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// For so long a server that is about to end may take.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+/// Between two looks whether it has.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Connects to the server that has the volumes.
 pub(super) fn connect(control: &Control) -> Result<Client> {
@@ -21,6 +28,46 @@ pub(super) fn connect(control: &Control) -> Result<Client> {
         .into());
     }
     Client::connect(&path)
+}
+
+/// Asks the server that runs, else one that is started for it in the background and ends when it has no volume.
+///
+/// # Errors
+/// As `ask`, which is called again when the server has just ended; when none can be started.
+pub(super) fn with_server<T>(
+    control: &Control,
+    state: &State,
+    mut ask: impl FnMut(&mut Client) -> Result<T>,
+) -> Result<T> {
+    let path = control.path();
+    let until = Instant::now() + ENDS_WITHIN;
+    loop {
+        if !Client::is_listening(&path) {
+            background::start(&path, state.state_dir.as_deref())?;
+        }
+        match Client::connect(&path).and_then(|mut client| ask(&mut client)) {
+            // The server of another volume, which was the last, or of this one, that just ended: also between the look
+            // whether it listens and the connection.
+            Err(error) if ends(&error, &path) && Instant::now() < until => {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            said => return said,
+        }
+    }
+}
+
+/// Has something done by the server that runs, else by one that is started for it.
+pub(super) fn order_or_start(
+    control: &Control,
+    state: &State,
+    request: VolumeRequest,
+) -> Result<String> {
+    with_server(control, state, |client| order(client, request.clone()))
+}
+
+/// The server has ended, and nothing was done; another may be started.
+fn ends(error: &anyhow::Error, path: &Path) -> bool {
+    error.is::<Ended>() || error.is::<Unreadable>() && !Client::is_listening(path)
 }
 
 pub(super) fn about(request: VolumeRequest) -> Request {

@@ -1,13 +1,15 @@
 //! `braid volume check`: what the server found when it compared metadata and bricks.
 
-use super::asking::{ask, connect, order, unexpected, volume_name};
+use super::asking::{about, ask, connect, order, unexpected, volume_name, with_server};
 use super::follow;
 use crate::cli::volume::Check;
-use crate::client::Client;
+use crate::client::{Client, member_argument};
 use crate::commands::done::say_done;
 use crate::exit::DEGRADED;
+use crate::output::progress::Progress;
 use crate::output::{self, size};
-use anyhow::Result;
+use anyhow::{Result, bail};
+use braid_control::protocol::Answer;
 use braid_control::protocol::volume::{CheckDetail, VolumeAnswer, VolumeJob, VolumeRequest};
 use std::process::ExitCode;
 
@@ -15,6 +17,9 @@ use std::process::ExitCode;
 const RANGES_MAX: usize = 8;
 
 pub fn run(options: Check) -> Result<ExitCode> {
+    if options.offline {
+        return offline(&options);
+    }
     let mut client = connect(&options.control)?;
     let (volume, json) =
         (only_or_named(&mut client, options.name.as_deref())?, options.follow.json);
@@ -29,10 +34,43 @@ pub fn run(options: Check) -> Result<ExitCode> {
     }
     let answer = ask(&mut client, VolumeRequest::LastCheck { volume })?;
     let VolumeAnswer::Check { report } = answer else { return Err(unexpected(answer)) };
+    show(&report, options.repair, json)
+}
+
+/// Checks a volume that is not mounted.
+fn offline(options: &Check) -> Result<ExitCode> {
+    let Some(name) = &options.name else {
+        bail!(
+            "checking a volume that is not mounted: name it, `braid volume list` shows those that are known"
+        )
+    };
+    let bricks: Vec<String> =
+        options.bricks.iter().map(|text| member_argument(text)).collect::<Result<_>>()?;
+    let json = options.follow.json;
+    let request =
+        VolumeRequest::CheckUnmounted { volume: volume_name(name), bricks, repair: options.repair };
+    let answer = with_server(&options.control, &options.state, |client| {
+        let mut progress = Progress::new(json);
+        let answer =
+            client.ask_with_progress(&about(request.clone()), &mut |job| progress.show(job));
+        if let Some(done) = progress.finish() {
+            output::note(done);
+        }
+        answer
+    })?;
+    match answer {
+        Answer::Volume { volume: VolumeAnswer::Check { report } } => {
+            show(&report, options.repair, json)
+        }
+        other => Err(crate::client::unexpected(&other)),
+    }
+}
+
+fn show(report: &CheckDetail, repair: bool, json: bool) -> Result<ExitCode> {
     if json {
-        output::json_line(&report)?;
+        output::json_line(report)?;
     } else {
-        output::line(text(&report, options.repair))?;
+        output::line(text(report, repair))?;
     }
     let left = report.found > report.repaired || !report.lost.is_empty();
     Ok(ExitCode::from(if left { DEGRADED } else { 0 }))
@@ -82,12 +120,16 @@ fn text(report: &CheckDetail, repair: bool) -> String {
         files => format!("parts of {} are lost, ", output::count(files, "file")),
     };
     lines.push(format!(
-        "volume {}: {} files, {} directories, {} stripes ({}) checked: {lost}{problems}{leaked}",
+        "volume {}: {}, {}, {} ({}) checked: {lost}{problems}{leaked}",
         report.name,
-        report.files,
-        report.directories,
-        report.stripes,
+        number(report.files, "file", "files"),
+        number(report.directories, "directory", "directories"),
+        number(report.stripes, "stripe", "stripes"),
         size::human(report.bytes)
     ));
     lines.join("\n")
+}
+
+fn number(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }

@@ -5,6 +5,7 @@ mod add;
 mod asking;
 mod check;
 mod create;
+mod destroy;
 mod examine;
 mod export;
 mod follow;
@@ -17,6 +18,7 @@ mod mount;
 mod pin;
 mod proxy;
 mod remove;
+mod rename;
 mod status;
 mod unmount;
 mod weight;
@@ -37,6 +39,8 @@ pub fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Mount(options) => mount::run(options),
         Verb::Unmount(options) => unmount::run(options),
         Verb::Forget(options) => forget::run(&options),
+        Verb::Destroy(options) => destroy::run(options),
+        Verb::Rename(options) => rename::run(options),
         Verb::List(options) => list::run(&options),
         Verb::Status(options) => status::run(options),
         Verb::Examine(options) => examine::run(&options),

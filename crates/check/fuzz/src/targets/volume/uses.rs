@@ -2,8 +2,8 @@
 
 use super::doing::doing;
 use braid_filesystem::{
-    Allocate, Caller, Errno, FileSystem, Ino, Kind, NewNode, ROOT, RenameFlags, Seek, SetAttr,
-    Writing, XattrMode,
+    Allocate, Caller, Errno, FileFlags, FileSystem, Ino, Kind, NewNode, ROOT, RenameFlags, Seek,
+    SetAttr, Writing, XattrMode,
 };
 use braid_shard::Shard;
 use braid_volume::{NewJob, Volume};
@@ -113,10 +113,14 @@ async fn walk(shard: &Shard, volume: &Volume, ino: Ino, depth: u32, left: &mut u
             .make(ME, ino, name, NewNode { kind, perm: 0o644, umask: 0, rdev: 0, target: b"" })
             .await;
     }
+    let node = NewNode { kind: Kind::File, perm: 0o644, umask: 0, rdev: 0, target: b"" };
+    if let Ok(made) = volume.make_unnamed(ME, ino, node).await {
+        let _ = volume.link(made.attr.ino, ino, b"named").await;
+    }
     let _ = volume.link(ino, ROOT, b"linked").await;
     let _ = volume.rename(ino, b"new", ROOT, b"renamed", RenameFlags::default()).await;
     doing(format!("truncating {ino}"));
-    let set = SetAttr { size: Some(70_000), ..SetAttr::default() };
+    let set = SetAttr { size: Some(70_000), perm: Some(0o640), ..SetAttr::default() };
     let _ = volume.set_attr(ME, ino, set).await;
     let _ = volume.fsync(ino, false).await;
 }
@@ -131,6 +135,10 @@ async fn remove(volume: &Volume, dir: Ino, depth: u32, left: &mut u32) {
     for entry in volume.read_dir(dir, 0, 100).await.unwrap_or_default() {
         Box::pin(remove(volume, entry.ino, depth + 1, left)).await;
         doing(format!("removing {} from {dir}", entry.ino));
+        // Damage may have made it immutable.
+        for ino in [dir, entry.ino] {
+            let _ = volume.set_flags(ino, FileFlags::default()).await;
+        }
         let _ = volume.unlink(dir, &entry.name).await;
         let _ = volume.remove_dir(dir, &entry.name).await;
     }

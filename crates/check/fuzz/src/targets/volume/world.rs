@@ -6,6 +6,7 @@ use super::doing::{doing, done_last};
 use super::uses::{self, ME};
 use braid_device::ram::Ram;
 use braid_filesystem::{FileSystem, Kind, NewNode, Opening, ROOT, Time, XattrMode};
+use braid_format::access_list::DEFAULT;
 use braid_format::volume::BLOCK;
 use braid_kv::model::{ModelStore, Snapshot};
 use braid_kv::{Answer, Change, Pair, Store, StoreSpace};
@@ -122,9 +123,16 @@ pub fn sample() -> Snapshot {
     world.store.snapshot()
 }
 
+/// Lets user 7 in beside the three that each list has: see `braid_format::access_list`.
+const LIST: [u8; 44] = [
+    2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 6, 0, 7, 0, 0, 0, 4, 0, 5, 0, 255, 255, 255,
+    255, 16, 0, 7, 0, 255, 255, 255, 255, 32, 0, 1, 0, 255, 255, 255, 255,
+];
+
 async fn fill(shard: &Shard, volume: &Volume) -> Result<(), braid_filesystem::Errno> {
     let node = |kind| NewNode { kind, perm: 0o755, umask: 0, rdev: 0, target: b"" };
     let dir = volume.make(ME, ROOT, b"dir", node(Kind::Directory)).await?.attr.ino;
+    volume.set_xattr(dir, DEFAULT, &LIST, XattrMode::Any).await?;
     let inner = volume.make(ME, dir, b"inner", node(Kind::Directory)).await?.attr.ino;
     for (name, parent) in [("a", ROOT), ("b", dir), ("c", inner)] {
         let ino = volume.make(ME, parent, name.as_bytes(), node(Kind::File)).await?.attr.ino;
@@ -135,6 +143,8 @@ async fn fill(shard: &Shard, volume: &Volume) -> Result<(), braid_filesystem::Er
     }
     let link = NewNode { kind: Kind::Symlink, perm: 0o777, umask: 0, rdev: 0, target: b"dir/b" };
     volume.make(ME, ROOT, b"link", link).await?;
+    let unnamed = volume.make_unnamed(ME, dir, node(Kind::File)).await?.attr.ino;
+    uses::write(shard, volume, unnamed, 0, 5000).await?;
     // One that has no name any more and is still open.
     let gone = volume.make(ME, ROOT, b"gone", node(Kind::File)).await?.attr.ino;
     uses::write(shard, volume, gone, 0, 50_000).await?;

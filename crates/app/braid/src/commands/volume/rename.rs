@@ -1,0 +1,19 @@
+//! `braid volume rename`: another name for a volume that is not mounted.
+
+use super::asking::order_or_start;
+use crate::cli::volume::Rename;
+use crate::client::member_argument;
+use crate::commands::done::say_done;
+use anyhow::Result;
+use braid_control::protocol::volume::VolumeRequest;
+use std::process::ExitCode;
+
+pub fn run(options: Rename) -> Result<ExitCode> {
+    let request = VolumeRequest::Rename {
+        volume: options.name.clone(),
+        name: options.new_name.to_string(),
+        bricks: options.bricks.iter().map(|text| member_argument(text)).collect::<Result<_>>()?,
+    };
+    let said = order_or_start(&options.control, &options.state, request)?;
+    say_done(&said, options.json)
+}
