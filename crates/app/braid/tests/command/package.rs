@@ -66,6 +66,7 @@ fn a_bare_system_has_arrays_at_boot_and_nothing_after_a_purge() {
         "./lib/udev/rules.d/63-braid.rules",
         "./etc/braid/braid.toml",
         "./sbin/mount.fuse.braid",
+        "./sbin/fsck.fuse.braid",
         "./usr/share/man/man8/braid-daemon.8.gz",
         "./usr/share/bash-completion/completions/braid",
         "./usr/share/doc/braid/THIRD-PARTY.gz",
@@ -191,4 +192,33 @@ fn a_line_of_fstab_is_a_mount_of_a_volume() {
         !refused.status.success()
             && String::from_utf8_lossy(&refused.stderr).contains("compress=zstd")
     );
+}
+
+/// The codes of fsck(8), of what `volume check` says and ends with.
+#[test]
+fn the_helper_of_fsck_ends_as_fsck_does() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let (helper, program) = (repository().join("packaging/fsck.fuse.braid"), place.path("braid"));
+    let run = |said: &str, code: u32, words: &[&str]| {
+        let script = format!("#!/bin/sh\nprintf '%s\\n' \"$*\" >&2\necho '{said}'\nexit {code}\n");
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let ran = Command::new(&helper).args(words).env("BRAID", &program).output().unwrap();
+        (ran.status.code().unwrap(), String::from_utf8(ran.stderr).unwrap())
+    };
+    let report = |found: u32, repaired: u32, lost: &str| {
+        format!(
+            r#"{{"name":"pool","files":2,"problems":[],"found":{found},"repaired":{repaired},"leaked":0,"lost":{lost}}}"#
+        )
+    };
+    let (code, asked) = run(&report(0, 0, "[]"), 0, &["-a", "-C0", "pool"]);
+    assert_eq!((code, &*asked), (0, "volume check pool --offline --repair --json\n"));
+    assert_eq!(run(&report(3, 3, "[]"), 0, &["pool"]).0, 1);
+    assert_eq!(run(&report(3, 2, "[]"), 1, &["pool"]).0, 4);
+    assert_eq!(run(&report(0, 0, r#"[{"file":"a","ranges":[]}]"#), 1, &["pool"]).0, 4);
+    let (code, asked) = run(&report(1, 0, "[]"), 1, &["-n", "pool"]);
+    assert_eq!((code, &*asked), (4, "volume check pool --offline --json\n"));
+    assert_eq!(run("", 2, &["pool"]).0, 8);
+    assert_eq!(run("", 0, &["-x", "pool"]).0, 16);
 }
