@@ -29,6 +29,12 @@ pub struct VolumeEntry {
     pub read_only: bool,
     /// Other users may come in; root's mounts let them in anyway.
     pub allow_other: bool,
+    /// Setuid and setgid bits of programs have no effect.
+    pub no_suid: bool,
+    /// Names of devices cannot be opened.
+    pub no_dev: bool,
+    /// Programs cannot be run.
+    pub no_exec: bool,
     /// It is mounted.
     pub start: bool,
 }
@@ -46,6 +52,12 @@ pub(super) struct FileVolume {
     read_only: bool,
     #[serde(default)]
     allow_other: bool,
+    #[serde(default)]
+    no_suid: bool,
+    #[serde(default)]
+    no_dev: bool,
+    #[serde(default)]
+    no_exec: bool,
     #[serde(default = "super::yes")]
     start: bool,
 }
@@ -97,6 +109,9 @@ fn entry(volume: Spanned<FileVolume>) -> Result<VolumeEntry, Wrong> {
         degraded: volume.degraded,
         read_only: volume.read_only,
         allow_other: volume.allow_other,
+        no_suid: volume.no_suid,
+        no_dev: volume.no_dev,
+        no_exec: volume.no_exec,
         start: volume.start,
         ..VolumeEntry::default()
     };

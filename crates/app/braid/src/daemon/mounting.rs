@@ -130,6 +130,9 @@ impl Running {
             take_back: false,
             read_only: entry.read_only,
             allow_other: entry.allow_other,
+            no_suid: entry.no_suid,
+            no_dev: entry.no_dev,
+            no_exec: entry.no_exec,
             create: None,
         })?;
         if self.mounting.wanted().over

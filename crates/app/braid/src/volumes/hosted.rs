@@ -53,6 +53,8 @@ pub struct Hosted {
     pub read_only: bool,
     /// Others were to be let in, too.
     pub allow_other: bool,
+    /// Uses of its files that the kernel refuses.
+    pub without: Without,
     pub since: Instant,
     home: Remote,
     key: u64,
@@ -155,8 +157,8 @@ impl Hosted {
                 }
             };
         let dir = mount.dir().to_path_buf();
-        let of = (bricks, how, home);
-        let hosted = Arc::new(Hosted::of(&up, of, dir, Some(mount)));
+        let start = Start { bricks, how, dir, allow_other, without, home };
+        let hosted = Arc::new(Hosted::of(&up, start, Some(mount)));
         // Nobody else sets it.
         let _ = mounted.set(Arc::clone(&hosted));
         Ok((hosted, up.gone, up.notes))
@@ -167,15 +169,15 @@ impl Hosted {
     /// # Errors
     /// When the bricks do not make a volume. Everything is closed again.
     pub(super) fn bring_up(start: Start) -> Result<Hosted> {
-        let Start { bricks, how, home, .. } = start;
+        let (how, home) = (start.how, start.home.clone());
         let openers: Vec<Arc<dyn Opener>> =
-            bricks.iter().map(|(_, opener)| Arc::clone(opener)).collect();
+            start.bricks.iter().map(|(_, opener)| Arc::clone(opener)).collect();
         // What it lets go is erased at the next mount.
         let gone: OnGone = Arc::new(|_| ());
         let up = on_shard::run(&home, move |shard| async move {
             here::bring_up(&shard, openers, how, gone).await
         })??;
-        Ok(Hosted::of(&up, (bricks, how, home), PathBuf::new(), None))
+        Ok(Hosted::of(&up, start, None))
     }
 
     /// The end of one that was [brought up](Hosted::bring_up).
@@ -187,12 +189,8 @@ impl Hosted {
         on_shard::run(&self.home, move |shard| async move { here::take_down(&shard, key).await })?
     }
 
-    fn of(
-        up: &Up,
-        (bricks, how, home): (Vec<(String, Arc<dyn Opener>)>, How, Remote),
-        dir: PathBuf,
-        mount: Option<Mount>,
-    ) -> Hosted {
+    fn of(up: &Up, start: Start, mount: Option<Mount>) -> Hosted {
+        let Start { bricks, how, dir, allow_other, without, home } = start;
         let held = bricks.into_iter().zip(&up.bricks);
         let held = held.map(|((name, opener), uuid)| Held { uuid: *uuid, name, _open: opener });
         Hosted {
@@ -201,6 +199,7 @@ impl Hosted {
             dir,
             read_only: how.read_only,
             allow_other,
+            without,
             since: Instant::now(),
             home,
             key: up.key,

@@ -249,6 +249,15 @@ pub struct VolumeDetail {
     /// Others than the user who has mounted it are let in, though that is not root.
     #[serde(default)]
     pub allow_other: bool,
+    /// Setuid and setgid bits of programs have no effect.
+    #[serde(default)]
+    pub no_suid: bool,
+    /// Names of devices cannot be opened.
+    #[serde(default)]
+    pub no_dev: bool,
+    /// Programs cannot be run.
+    #[serde(default)]
+    pub no_exec: bool,
     /// Bytes of a stripe.
     pub stripe: u64,
     /// Bytes in use.

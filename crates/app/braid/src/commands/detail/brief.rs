@@ -58,7 +58,14 @@ pub(super) fn volume_toml(detail: &VolumeDetail) -> String {
     if bricks().all(|name| name.contains(['/', ':'])) {
         set("bricks", Array(bricks().cloned().map(Text).collect()));
     }
-    for (key, is) in [("read-only", detail.read_only), ("allow-other", detail.allow_other)] {
+    let options = [
+        ("read-only", detail.read_only),
+        ("allow-other", detail.allow_other),
+        ("no-suid", detail.no_suid),
+        ("no-dev", detail.no_dev),
+        ("no-exec", detail.no_exec),
+    ];
+    for (key, is) in options {
         if is {
             set(key, Boolean(true));
         }
