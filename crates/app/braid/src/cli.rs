@@ -7,7 +7,7 @@ mod changes;
 mod common;
 mod figures;
 mod hosts;
-mod lease;
+pub mod lease;
 mod mdadm;
 mod monitor;
 pub mod nbd;
@@ -198,7 +198,7 @@ pub struct Serve {
     /// Take over from the server that runs at the control socket, without an error for its clients: for an upgrade, or to
     /// change an option. Clients wait for less than a second; those of NBD stay connected. Without MEMBER the
     /// arguments of that server hold, and what is given here is added. When this server does not come up, the other goes on.
-    #[arg(long, conflicts_with = "create")]
+    #[arg(long, conflicts_with_all = ["create", "lease"])]
     pub take_over: bool,
     /// The configuration of `braid daemon`, which is this with --config.
     #[arg(long, value_name = "FILE", hide = true)]
@@ -214,7 +214,7 @@ pub struct Serve {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub shards: Option<u16>,
     /// Write nothing to any member, and refuse writes of clients.
-    #[arg(short = 'o', long, visible_alias = "readonly", conflicts_with = "create")]
+    #[arg(short = 'o', long, visible_alias = "readonly", conflicts_with_all = ["create", "lease"])]
     pub read_only: bool,
     /// Serve only the array with this UUID.
     #[arg(short, long, conflicts_with = "create")]
@@ -234,7 +234,7 @@ pub struct Serve {
     pub force: bool,
     /// First create the array NAME from the members, as `braid create` does: for ram: and model:
     /// members, which are gone when the process ends.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "lease")]
     pub create: Option<ArrayName>,
     /// When an array holds members of another: run that one too and export it instead. auto does so when
     /// one of its members was given, or when it was created on this machine; an array that is exported to

@@ -8,6 +8,7 @@ pub use changes::{
 };
 
 use super::common::{Control, EXIT_CODES};
+use super::lease::LeaseAt;
 use super::settings::State;
 use crate::volumes::name::VolumeName;
 use braid_control::wanted::volume::NewVolume;
@@ -160,6 +161,8 @@ pub struct Mount {
     /// Serve it in this process until it is unmounted or a signal comes.
     #[arg(long)]
     pub foreground: bool,
+    #[command(flatten, next_help_heading = "Where several hosts reach the bricks")]
+    pub lease: LeaseAt,
     #[command(flatten)]
     pub state: State,
     #[command(flatten)]
@@ -306,6 +309,8 @@ pub struct Examine {
 /// `braid volume unmount` names what `mount` made; `host` is what serves it.
 #[derive(Debug, Args)]
 pub struct Host {
+    #[command(flatten)]
+    pub lease: LeaseAt,
     #[command(flatten)]
     pub state: State,
     #[command(flatten)]

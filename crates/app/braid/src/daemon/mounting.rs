@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Between two tries to mount what is not mounted.
 const TRY_EVERY: Duration = Duration::from_secs(10);
+/// The same where another host may have had them.
+const TRY_EVERY_LEASED: Duration = Duration::from_secs(2);
 /// For so long who waits for volumes waits for the first tries.
 const FIRST_WITHIN: Duration = Duration::from_secs(30);
 
@@ -39,7 +41,7 @@ pub fn start(running: &Arc<Running>, configuration: &Configuration) -> Result<Tr
         loop {
             let Some(running) = running.upgrade() else { return };
             let now = running.array_names();
-            if now != arrays || last.is_none_or(|last| last.elapsed() >= TRY_EVERY) {
+            if now != arrays || last.is_none_or(|last| last.elapsed() >= running.try_every()) {
                 let overdue = degraded_after.is_some_and(|after| since.elapsed() >= after);
                 if !running.try_to_mount(overdue) {
                     return;
@@ -72,6 +74,10 @@ impl Tried {
 }
 
 impl Running {
+    fn try_every(&self) -> Duration {
+        if self.lease.is_some() { TRY_EVERY_LEASED } else { TRY_EVERY }
+    }
+
     fn array_names(&self) -> Vec<String> {
         self.arrays().iter().map(|array| array.name().to_string()).collect()
     }
@@ -103,7 +109,7 @@ impl Running {
                             "warning: volume {} is not mounted at {}: {why}; it is tried again every {} s",
                             entry.called(),
                             entry.mount,
-                            TRY_EVERY.as_secs()
+                            self.try_every().as_secs()
                         ));
                         wanted.said.insert(entry.mount.clone(), why);
                     }
@@ -133,6 +139,7 @@ impl Running {
             no_suid: entry.no_suid,
             no_dev: entry.no_dev,
             no_exec: entry.no_exec,
+            lease: None,
             create: None,
         })?;
         if self.mounting.wanted().over

@@ -9,6 +9,7 @@ use anyhow::Result;
 use braid_control::protocol::volume::{VolumeDetail, VolumeRequest};
 use braid_control::protocol::{Answer, Code};
 use braid_device::Opener;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 use uuid::Uuid;
 
@@ -116,6 +117,12 @@ impl Events for ToRunning {
     fn ended(&self, hosted: &Arc<Hosted>, arrays: &[String]) {
         let Some(running) = self.0.upgrade() else { return };
         running.volumes.forget(hosted);
+        if hosted.well.load(Ordering::Acquire) {
+            running.volumes.give_up_lease(hosted.uuid);
+        } else {
+            // What could not be written may be on its way still: a lease runs out with the process.
+            running.unwell.store(true, Ordering::Relaxed);
+        }
         running.give_back(arrays);
         if running.closes_if_idle(0) {
             running.end(End::Stopped);

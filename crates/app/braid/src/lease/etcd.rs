@@ -196,14 +196,14 @@ impl Etcd {
         self.ask::<Value>("lease/revoke", &json!({ "ID": lease.to_string() }), &mut || ()).map(drop)
     }
 
-    /// Makes the key of `uuid` under `lease` where there is none, and then sets the one beside it.
+    /// Makes the key of `what` under `lease` where there is none, and then sets the one beside it.
     pub(super) fn make(
         &self,
-        uuid: &str,
+        what: &str,
         lease: i64,
         (value, used): (&str, &str),
     ) -> Result<Made, EtcdError> {
-        let (key, beside) = (encoded(self.place.key(uuid)), encoded(self.place.used(uuid)));
+        let (key, beside) = (encoded(self.place.key(what)), encoded(self.place.used(what)));
         let body = json!({
             "compare": [{ "result": "EQUAL", "target": "CREATE", "key": key, "create_revision": "0" }],
             "success": [
@@ -226,9 +226,9 @@ impl Etcd {
         }
     }
 
-    /// Removes the key of `uuid` if it is under `lease`.
-    pub(super) fn remove(&self, uuid: &str, lease: i64) -> Result<(), EtcdError> {
-        let key = encoded(self.place.key(uuid));
+    /// Removes the key of `what` if it is under `lease`.
+    pub(super) fn remove(&self, what: &str, lease: i64) -> Result<(), EtcdError> {
+        let key = encoded(self.place.key(what));
         let body = json!({
             "compare": [{ "result": "EQUAL", "target": "LEASE", "key": key, "lease": lease.to_string() }],
             "success": [{ "request_delete_range": { "key": key } }],
@@ -236,9 +236,9 @@ impl Etcd {
         self.ask::<Value>("kv/txn", &body, &mut || ()).map(drop)
     }
 
-    /// The key of `uuid`.
-    pub(super) fn find(&self, uuid: &str) -> Result<Option<Found>, EtcdError> {
-        let body = json!({ "key": encoded(self.place.key(uuid)) });
+    /// The key of `what`.
+    pub(super) fn find(&self, what: &str) -> Result<Option<Found>, EtcdError> {
+        let body = json!({ "key": encoded(self.place.key(what)) });
         let found: Range = self.ask("kv/range", &body, &mut || ())?;
         Ok(found.kvs.into_iter().next().map(Found::from))
     }

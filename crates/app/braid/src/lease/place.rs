@@ -21,14 +21,14 @@ pub struct Place {
 }
 
 impl Place {
-    /// The key of an array.
-    pub(super) fn key(&self, uuid: &str) -> String {
-        format!("{}/arrays/{uuid}", self.prefix)
+    /// The key of `arrays/UUID` or `volumes/UUID`.
+    pub(super) fn key(&self, what: &str) -> String {
+        format!("{}/{what}", self.prefix)
     }
 
     /// The key that names the heartbeat of its last holder.
-    pub(super) fn used(&self, uuid: &str) -> String {
-        format!("{}/used", self.key(uuid))
+    pub(super) fn used(&self, what: &str) -> String {
+        format!("{}/used", self.key(what))
     }
 }
 
@@ -88,11 +88,11 @@ mod tests {
         let place: Place = "etcd://one,two:1,[fd00::1],[fd00::2]:3".parse().unwrap();
         assert_eq!(place.hosts, ["one:2379", "two:1", "[fd00::1]:2379", "[fd00::2]:3"]);
         assert_eq!(
-            (place.key("a").as_str(), place.used("a").as_str()),
+            (place.key("arrays/a").as_str(), place.used("arrays/a").as_str()),
             ("braid/arrays/a", "braid/arrays/a/used")
         );
         let place: Place = "etcd://one/my/racks/".parse().unwrap();
-        assert_eq!(place.key("a"), "my/racks/arrays/a");
+        assert_eq!(place.key("arrays/a"), "my/racks/arrays/a");
         assert!(!place.tls);
         assert_eq!(place.to_string().parse::<Place>().unwrap(), place);
         let place: Place = "etcds://one".parse().unwrap();

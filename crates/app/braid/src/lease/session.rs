@@ -30,7 +30,7 @@ pub struct Holder {
     host: String,
     /// The number of its process.
     process: u32,
-    /// The array's name there.
+    /// The name of the array or volume there.
     array: String,
     /// The owner that its heartbeat names.
     owner: String,
@@ -58,6 +58,13 @@ pub struct Taken {
     pub ended: Option<[u8; 16]>,
 }
 
+/// A key that this server has.
+struct Held {
+    /// `arrays/UUID` or `volumes/UUID`.
+    what: String,
+    taken: Taken,
+}
+
 /// Why an array is not this server's.
 #[derive(Debug, thiserror::Error)]
 pub enum NotTaken {
@@ -75,7 +82,7 @@ pub struct Session {
     seconds: u32,
     lease: AtomicI64,
     deadline: Arc<Deadline>,
-    held: Mutex<BTreeMap<[u8; 16], Taken>>,
+    held: Mutex<BTreeMap<[u8; 16], Held>>,
 }
 
 impl Session {
@@ -153,7 +160,7 @@ impl Session {
         Ok(())
     }
 
-    fn held(&self) -> MutexGuard<'_, BTreeMap<[u8; 16], Taken>> {
+    fn held(&self) -> MutexGuard<'_, BTreeMap<[u8; 16], Held>> {
         // Every change is a single call.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -173,9 +180,9 @@ impl Session {
         self.deadline.left(deadline::now())
     }
 
-    /// The key of an array, if it is this server's.
+    /// The key of an array or a volume, if it is this server's.
     pub fn taken(&self, uuid: &[u8; 16]) -> Option<Taken> {
-        self.held().get(uuid).copied()
+        self.held().get(uuid).map(|held| held.taken)
     }
 
     /// Makes the array this server's. Blocks: not for a shard's thread.
@@ -183,10 +190,23 @@ impl Session {
     /// # Errors
     /// It is another's, or etcd does not answer.
     pub fn take(&self, uuid: &[u8; 16], array: &str) -> Result<Taken, NotTaken> {
+        self.take_key(format!("arrays/{}", uuid_text::format(uuid)), uuid, array)
+    }
+
+    /// Makes the volume this server's. Blocks: not for a shard's thread.
+    ///
+    /// # Errors
+    /// As [`Session::take`].
+    pub fn take_volume(&self, uuid: &[u8; 16], volume: &str) -> Result<Taken, NotTaken> {
+        let what = format!("volumes/{}", uuid::Uuid::from_bytes(*uuid));
+        self.take_key(what, uuid, volume)
+    }
+
+    fn take_key(&self, what: String, uuid: &[u8; 16], name: &str) -> Result<Taken, NotTaken> {
         // Kept until it is entered: the lease is no other one meanwhile.
         let mut held = self.held();
-        if let Some(taken) = held.get(uuid) {
-            return Ok(*taken);
+        if let Some(held) = held.get(uuid) {
+            return Ok(held.taken);
         }
         let lease = self.lease();
         let owner = uuid::Uuid::new_v4().into_bytes();
@@ -194,17 +214,16 @@ impl Session {
         let own = Holder {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             process: std::process::id(),
-            array: array.to_string(),
+            array: name.to_string(),
             owner: uuid_text::format(&owner),
             since: now.as_secs(),
             token: 0,
         };
         // Names and numbers are always JSON.
         let value = serde_json::to_string(&own).unwrap_or_default();
-        let key = uuid_text::format(uuid);
         let mut tries = 1..=TRIES;
         let made = loop {
-            match (self.etcd.make(&key, lease, (&value, &own.owner)), tries.next()) {
+            match (self.etcd.make(&what, lease, (&value, &own.owner)), tries.next()) {
                 (Err(EtcdError::Silent { .. }), Some(_)) => {}
                 (made, _) => break made?,
             }
@@ -220,21 +239,18 @@ impl Session {
             }
             Made::Before(found) => return Err(NotTaken::Held(holder_of(&found))),
         };
-        held.insert(*uuid, taken);
+        held.insert(*uuid, Held { what, taken });
         self.deadline.arm(true);
         Ok(taken)
     }
 
-    /// The array has been stopped, or was not started: others may take it.
+    /// The array has been stopped, or the volume unmounted, or it was not started: others may take it.
     pub fn give_up(&self, uuid: &[u8; 16]) {
         let mut held = self.held();
-        if held.remove(uuid).is_none() {
-            return;
-        }
-        let key = uuid_text::format(uuid);
-        if let Err(error) = self.etcd.remove(&key, self.lease()) {
+        let Some(Held { what, .. }) = held.remove(uuid) else { return };
+        if let Err(error) = self.etcd.remove(&what, self.lease()) {
             output::note(format!(
-                "warning: the lease of array {key} is not given up, and runs out when this server has ended: {error}"
+                "warning: the lease of {what} is not given up, and runs out when this server has ended: {error}"
             ));
         }
         self.deadline.arm(!held.is_empty());
@@ -281,5 +297,5 @@ fn holder_of(found: &Found) -> Holder {
 /// # Errors
 /// etcd does not answer.
 pub fn holder(etcd: &Etcd, uuid: &[u8; 16]) -> Result<Option<Holder>, EtcdError> {
-    Ok(etcd.find(&uuid_text::format(uuid))?.as_ref().map(holder_of))
+    Ok(etcd.find(&format!("arrays/{}", uuid_text::format(uuid)))?.as_ref().map(holder_of))
 }

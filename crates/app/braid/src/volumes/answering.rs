@@ -13,7 +13,7 @@ use super::tell::Tell;
 use super::unmounted::Unmounted;
 use crate::members::Member;
 use crate::output::size;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use braid_control::protocol::Answer;
 use braid_control::protocol::volume::{VolumeAnswer, VolumeRequest};
 use braid_device::Opener;
@@ -23,6 +23,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 /// For so long a volume that was unmounted may take until its bricks are closed, before who mounts it is told to wait.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
@@ -86,7 +87,9 @@ impl Volumes {
                 about(VolumeAnswer::List { volumes })
             }
             VolumeRequest::Status { volume } => {
-                let status = Box::new(self.find(volume.as_deref())?.detail()?);
+                let hosted = self.find(volume.as_deref())?;
+                let mut status = Box::new(hosted.detail()?);
+                status.lease = self.lease_of(hosted.uuid);
                 about(VolumeAnswer::Status { status })
             }
             VolumeRequest::Add { volume, bricks, weight, proxy, force } => {
@@ -156,11 +159,13 @@ impl Volumes {
             no_suid,
             no_dev,
             no_exec,
+            lease,
             create,
         } = request
         else {
             bail!("not a mount");
         };
+        self.has_lease_of(lease.as_deref())?;
         self.wait_for_end(&name)?;
         let _turn = locked(&self.turn);
         if let Ok(known) = self.find(Some(&name)) {
@@ -172,7 +177,7 @@ impl Volumes {
         refuse_as_mount_point(Path::new(&dir))?;
         let home = self.least_used()?;
         let mut notes = Vec::new();
-        let opened = match &create {
+        let (opened, claim) = match &create {
             Some(new) => {
                 let wish = Wish { name: &name, bricks: &bricks, new, dry_run: false };
                 let doing = format!("creating volume {name}");
@@ -183,17 +188,25 @@ impl Volumes {
                 if made.is_err() {
                     arrays.give_back(&prepared.arrays());
                 }
-                notes.extend(made?.notes);
-                prepared.bricks
+                let made = made?;
+                notes.extend(made.notes);
+                let claim = Uuid::parse_str(&made.uuid).context("the UUID of a new volume");
+                let claim = claim.and_then(|uuid| self.claim(uuid, &name)).inspect_err(|_| {
+                    arrays.give_back(&array_names_of(&prepared.bricks));
+                })?;
+                (prepared.bricks, claim)
             }
             None => {
                 let look = |array: &str| arrays.look(array);
                 let found = finding::find(&home, &name, &bricks, &self.kept, &look)?;
                 notes.extend(found.notes);
+                let first = found.bricks.first().context("a volume has a brick")?;
+                let uuid = Uuid::from_bytes(first.read.superblock.volume_uuid);
+                let claim = self.claim(uuid, &name)?;
                 let members: Vec<Member> =
                     found.bricks.into_iter().map(|brick| brick.member).collect();
                 let mode = if read_only { Mode::ReadOnly } else { Mode::ReadWrite };
-                self.open(&members, mode, arrays)?
+                (self.open(&members, mode, arrays)?, claim)
             }
         };
         let start = Start {
@@ -220,6 +233,7 @@ impl Volumes {
             }
         };
         notes.extend(more);
+        claim.keep();
         locked(&self.list).push(Arc::clone(&hosted));
         if hosted.has_ended() {
             self.forget(&hosted);
@@ -271,12 +285,11 @@ impl Volumes {
 }
 
 fn give_back(arrays: &dyn Arrays, opened: &[(Member, Arc<dyn Opener>)]) {
-    let names: Vec<Member> = opened.iter().map(|(member, _)| member.clone()).collect();
-    arrays.give_back(&array_names(&names));
+    arrays.give_back(&array_names_of(opened));
 }
 
-fn array_names(members: &[Member]) -> Vec<String> {
-    members.iter().filter_map(Member::array).map(str::to_string).collect()
+fn array_names_of(opened: &[(Member, Arc<dyn Opener>)]) -> Vec<String> {
+    opened.iter().filter_map(|(member, _)| member.array()).map(str::to_string).collect()
 }
 
 /// What cannot be a mount point is said before bricks are touched.

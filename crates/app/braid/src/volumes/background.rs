@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::exit::Unreadable;
 use anyhow::{Context, Result};
+use std::ffi::OsString;
 use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -21,11 +22,11 @@ pub fn log_path(control: &Path) -> PathBuf {
     control.with_extension("log")
 }
 
-/// Starts a server with this control socket and waits until it listens.
+/// Starts a server with this control socket, and these words beside, and waits until it listens.
 ///
 /// # Errors
 /// When it does not start; with what it said.
-pub fn start(control: &Path, state: Option<&Path>) -> Result<()> {
+pub fn start(control: &Path, state: Option<&Path>, more: &[OsString]) -> Result<()> {
     let program = std::env::current_exe().context("finding this program, to start a server")?;
     if let Some(folder) = control.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         // As the server itself makes it.
@@ -40,7 +41,7 @@ pub fn start(control: &Path, state: Option<&Path>) -> Result<()> {
     let log = options.open(&path).with_context(|| format!("opening {}", path.display()))?;
     let also = log.try_clone().context("duplicating the log's descriptor")?;
     let mut command = Command::new(program);
-    command.args(["volume", "host", "--control"]).arg(control);
+    command.args(["volume", "host", "--control"]).arg(control).args(more);
     if let Some(state) = state {
         command.arg("--state-dir").arg(state);
     }

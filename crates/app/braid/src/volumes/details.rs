@@ -150,6 +150,7 @@ impl Hosted {
             job_latency: *locked(&self.job_latency),
             check,
             failure: status.failure.clone(),
+            lease: None,
             seconds: self.since.elapsed().as_secs_f64(),
             exports: self.exported(),
         })

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 use uuid::Uuid;
@@ -51,6 +52,8 @@ pub struct Hosted {
     /// Where it is mounted.
     pub dir: PathBuf,
     pub read_only: bool,
+    /// Everything was made durable at its end, and its bricks closed; false until then.
+    pub well: AtomicBool,
     /// Others were to be let in, too.
     pub allow_other: bool,
     /// Uses of its files that the kernel refuses.
@@ -198,6 +201,7 @@ impl Hosted {
             uuid: up.uuid,
             dir,
             read_only: how.read_only,
+            well: AtomicBool::new(false),
             allow_other,
             without,
             since: Instant::now(),
@@ -343,7 +347,9 @@ impl Hosted {
                 move |shard| async move { here::take_down(&shard, key).await },
             );
         let name = &self.name;
-        match (&end.by, down.and_then(|done| done)) {
+        let down = down.and_then(|done| done);
+        self.well.store(down.is_ok(), Ordering::Release);
+        match (&end.by, down) {
             (_, Err(error)) => output::note(format!(
                 "braid: volume {name}: {error}",
                 error = crate::output::said(&error)

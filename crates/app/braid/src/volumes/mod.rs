@@ -10,6 +10,7 @@
 //! | `creating` | new volumes |
 //! | `hosted` | one mounted volume, from its start to its end |
 //! | `here` | what of it lives on its shard |
+//! | `leased` | only the host that has a volume's lease mounts it |
 //! | `registry` | the volumes that are mounted |
 //! | `answering` | what each request does to them |
 //! | `arrays` | the arrays of the server, which may be bricks |
@@ -41,6 +42,7 @@ mod hosted;
 mod inside;
 mod jobs;
 pub mod kept;
+mod leased;
 pub mod looking;
 pub mod name;
 mod registry;

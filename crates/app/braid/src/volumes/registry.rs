@@ -6,6 +6,7 @@ use super::arrays::Arrays;
 use super::hosted::{Events, Hosted, locked};
 use super::kept;
 use crate::exit::refused;
+use crate::lease::Session;
 use crate::members::{Member, parse_bricks};
 use crate::output;
 use crate::settings::kept::Kept;
@@ -24,6 +25,8 @@ pub struct Volumes {
     pub(super) list: Mutex<Vec<Arc<Hosted>>>,
     remotes: Vec<Remote>,
     pub(super) kept: Kept,
+    /// The lease that volumes are mounted under.
+    pub(super) lease: Option<Arc<Session>>,
     pub(super) events: Arc<dyn Events>,
     /// Held while volumes are made, mounted or changed: one at a time.
     pub(super) turn: Mutex<()>,
@@ -46,12 +49,18 @@ impl Drop for Asked<'_> {
 }
 
 impl Volumes {
-    /// On these shards; `events` is told of what happens by itself.
-    pub fn new(remotes: Vec<Remote>, kept: Kept, events: Arc<dyn Events>) -> Volumes {
+    /// On these shards, under `lease`; `events` is told of what happens by itself.
+    pub fn new(
+        remotes: Vec<Remote>,
+        kept: Kept,
+        lease: Option<Arc<Session>>,
+        events: Arc<dyn Events>,
+    ) -> Volumes {
         Volumes {
             list: Mutex::default(),
             remotes,
             kept,
+            lease,
             events,
             turn: Mutex::default(),
             next_in_memory: AtomicU64::new(0),

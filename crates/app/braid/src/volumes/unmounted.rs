@@ -7,6 +7,7 @@ use super::finding;
 use super::here::{self, How};
 use super::hosted::{Hosted, Start, locked};
 use super::kept;
+use super::leased::Claim;
 use super::registry::Volumes;
 use super::tell::Tell;
 use crate::exit::refused;
@@ -39,6 +40,8 @@ pub struct Unmounted<'a> {
 struct Taken<'a> {
     bricks: Vec<(Member, Arc<dyn Opener>)>,
     arrays: &'a dyn Arrays,
+    /// Given up when the bricks are closed.
+    _lease: Claim<'a>,
 }
 
 impl Drop for Taken<'_> {
@@ -75,7 +78,7 @@ async fn examine(shard: &Shard, openers: &[Arc<dyn Opener>]) -> Result<Vec<Found
 impl Volumes {
     /// Opens the bricks of a volume that is not mounted here; `doing` begins the messages.
     fn take_unmounted<'a>(
-        &self,
+        &'a self,
         doing: &str,
         which: &Unmounted<'_>,
         mode: Mode,
@@ -95,9 +98,12 @@ impl Volumes {
         for note in &found.notes {
             output::note(format!("note: {note}"));
         }
+        let first = found.bricks.first().context("a volume has a brick")?;
+        let uuid = Uuid::from_bytes(first.read.superblock.volume_uuid);
+        let lease = self.claim(uuid, which.volume).with_context(|| doing.to_string())?;
         let members: Vec<Member> = found.bricks.into_iter().map(|brick| brick.member).collect();
         let bricks = self.open(&members, mode, arrays).with_context(|| doing.to_string())?;
-        Ok((home, Taken { bricks, arrays }))
+        Ok((home, Taken { bricks, arrays, _lease: lease }))
     }
 
     /// Checks a volume that is not mounted. Without `repair` nothing is written.

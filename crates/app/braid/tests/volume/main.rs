@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 mod configured;
+mod leased;
 mod unmounted;
 mod volume_metadata;
 mod volumes;

@@ -51,7 +51,7 @@ impl Scene {
         self.place.path("mnt").join(name)
     }
 
-    fn status(&self) -> serde_json::Value {
+    pub fn status(&self) -> serde_json::Value {
         serde_json::from_str(&self.run("status pool --json").ok()).unwrap()
     }
 
@@ -93,7 +93,7 @@ impl Scene {
     }
 
     /// The server that `mount` started.
-    fn server(&self) -> rustix::process::Pid {
+    pub fn server(&self) -> rustix::process::Pid {
         self.place.server_pid()
     }
 }

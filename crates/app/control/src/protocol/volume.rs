@@ -3,6 +3,7 @@
 //! `volume` is a name, a UUID or the directory where it is mounted; without it the server must have just one. Sizes
 //! are bytes, shares parts of 1, times seconds.
 
+use super::detail::Lease;
 use super::job::Job;
 use crate::wanted::volume::NewVolume;
 use crate::wanted::weight::BrickWeight;
@@ -42,6 +43,9 @@ pub enum VolumeRequest {
         no_dev: bool,
         #[serde(default)]
         no_exec: bool,
+        /// Only under a lease of this place, which the server has to have; `null`: as the server mounts volumes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lease: Option<String>,
         create: Option<NewVolume>,
     },
     /// Erase the superblocks of a volume that is not mounted: all files on it are lost. `force`: also when bricks are missing
@@ -288,6 +292,9 @@ pub struct VolumeDetail {
     pub check: Option<VolumeJobDetail>,
     /// Why nothing can be changed any more.
     pub failure: Option<String>,
+    /// The lease under which it is mounted here.
+    #[serde(default)]
+    pub lease: Option<Lease>,
     /// Seconds since the mount, to which the counts of the bricks belong.
     pub seconds: f64,
     /// Files that are offered as block devices.

@@ -44,8 +44,8 @@ pub(super) fn begin(
     remotes: &[Remote],
     ends: &Receiver<End>,
 ) -> Result<Beginning> {
-    let Some(place) = &options.lease.lease else { return Ok(Beginning::Plain) };
-    let (seconds, access) = (options.lease.lease_ttl, options.lease.access(place)?);
+    let Some(place) = &options.lease.at.lease else { return Ok(Beginning::Plain) };
+    let (seconds, access) = (options.lease.at.lease_ttl, options.lease.at.access(place)?);
     if !options.lease.standby {
         return Ok(Beginning::Leased(Session::begin(place, &access, seconds)?));
     }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use braid_control::protocol::volume::{FileName, VolumeAnswer, VolumeRequest};
 use braid_control::protocol::{Answer, Request};
 use braid_nbd::ExportUri;
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -30,20 +31,21 @@ pub(super) fn connect(control: &Control) -> Result<Client> {
     Client::connect(&path)
 }
 
-/// Asks the server that runs, else one that is started for it in the background and ends when it has no volume.
+/// Asks the server that runs, else one that is started for it in the background, with `words` beside, and ends when it has no
+/// volume.
 ///
 /// # Errors
 /// As `ask`, which is called again when the server has just ended; when none can be started.
 pub(super) fn with_server<T>(
     control: &Control,
-    state: &State,
+    (state, words): (&State, &[OsString]),
     mut ask: impl FnMut(&mut Client) -> Result<T>,
 ) -> Result<T> {
     let path = control.path();
     let until = Instant::now() + ENDS_WITHIN;
     loop {
         if !Client::is_listening(&path) {
-            background::start(&path, state.state_dir.as_deref())?;
+            background::start(&path, state.state_dir.as_deref(), words)?;
         }
         match Client::connect(&path).and_then(|mut client| ask(&mut client)) {
             // The server of another volume, which was the last, or of this one, that just ended: also between the look
@@ -62,7 +64,16 @@ pub(super) fn order_or_start(
     state: &State,
     request: VolumeRequest,
 ) -> Result<String> {
-    with_server(control, state, |client| order(client, request.clone()))
+    order_or_start_with(control, (state, &[]), request)
+}
+
+/// The same; a server that is started has these words beside.
+pub(super) fn order_or_start_with(
+    control: &Control,
+    (state, words): (&State, &[OsString]),
+    request: VolumeRequest,
+) -> Result<String> {
+    with_server(control, (state, words), |client| order(client, request.clone()))
 }
 
 /// The server has ended, and nothing was done; another may be started.

@@ -49,7 +49,7 @@ fn offline(options: &Check) -> Result<ExitCode> {
     let json = options.follow.json;
     let request =
         VolumeRequest::CheckUnmounted { volume: volume_name(name), bricks, repair: options.repair };
-    let answer = with_server(&options.control, &options.state, |client| {
+    let answer = with_server(&options.control, (&options.state, &[]), |client| {
         let mut progress = Progress::new(json);
         let answer =
             client.ask_with_progress(&about(request.clone()), &mut |job| progress.show(job));

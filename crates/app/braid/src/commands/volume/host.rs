@@ -1,5 +1,6 @@
 //! `braid volume host`, and `braid volume mount --foreground`: a server that has volumes and no arrays.
 
+use crate::cli::lease::LeaseAt;
 use crate::cli::volume::{Host, Mount};
 use crate::daemon::control_socket::ControlSocket;
 use crate::daemon::running::{Around, Running};
@@ -26,17 +27,25 @@ const FIRST_VOLUME_WITHIN: Duration = Duration::from_secs(60);
 pub fn run(options: &Host) -> Result<ExitCode> {
     // Away from the terminal of the command that started it; where that was done, there is nothing to do.
     let _ = rustix::process::setsid();
-    serve(&options.control.path(), options.state.state_dir.as_deref(), None)
+    serve(&options.control.path(), options.state.state_dir.as_deref(), &options.lease, None)
 }
 
 /// Serves the volume of `mount` in this process.
 pub fn foreground(options: &Mount, request: VolumeRequest) -> Result<ExitCode> {
-    serve(&options.control.path(), options.state.state_dir.as_deref(), Some(request))
+    let (control, state) = (options.control.path(), options.state.state_dir.as_deref());
+    serve(&control, state, &options.lease, Some(request))
 }
 
-fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Result<ExitCode> {
+fn serve(
+    path: &Path,
+    state: Option<&Path>,
+    lease: &LeaseAt,
+    first: Option<VolumeRequest>,
+) -> Result<ExitCode> {
     let (send_end, ends) = mpsc::channel();
     signals::listen(send_end.clone())?;
+    // Who waits for the socket is told why there is none.
+    let lease = lease.begin()?;
     let socket = ControlSocket::bind(path, None)?;
     let count = std::thread::available_parallelism().map_or(1, usize::from).min(1024);
     let shards = on_shard::start_shards(count)?;
@@ -48,7 +57,7 @@ fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Res
         kept,
         memory_max: memory.for_caches(),
         guard: Guard::AUTO,
-        lease: None,
+        lease: lease.clone(),
         door: socket.door(),
         given: Vec::new(),
         sought: None,
@@ -80,7 +89,10 @@ fn serve(path: &Path, state: Option<&Path>, first: Option<VolumeRequest>) -> Res
             }
         }
     })();
-    running.stop_all()?;
+    let left = running.stop_all()?;
+    if let Some(lease) = lease {
+        lease.end(left.well);
+    }
     drop(socket);
     drop(shards);
     // Without arrays there is nobody to take over: a signal that asks for that is an end as well.

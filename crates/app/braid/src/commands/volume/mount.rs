@@ -1,6 +1,6 @@
 //! `braid volume mount`: has the running server mount a volume, or starts one in the background that does.
 
-use super::asking::order_or_start;
+use super::asking::order_or_start_with;
 use super::host;
 use crate::cli::volume::Mount;
 use crate::client::member_argument;
@@ -14,7 +14,8 @@ pub fn run(options: Mount) -> Result<ExitCode> {
     if options.foreground {
         return host::foreground(&options, request);
     }
-    let said = order_or_start(&options.control, &options.state, request)?;
+    let lease = options.lease.arguments();
+    let said = order_or_start_with(&options.control, (&options.state, &lease), request)?;
     say_done(&said, options.json)
 }
 
@@ -39,6 +40,7 @@ fn request(options: &Mount) -> Result<VolumeRequest> {
         no_suid: options.no_suid,
         no_dev: options.no_dev,
         no_exec: options.no_exec,
+        lease: options.lease.lease.as_ref().map(ToString::to_string),
         create: options.create.then_some(new),
     })
 }

@@ -68,6 +68,11 @@ fn text(status: &VolumeDetail) -> String {
     }
     let way = if status.over_io_uring { "over io_uring" } else { "through /dev/fuse" };
     row("fuse", way.to_string());
+    if let Some(lease) = &status.lease {
+        let left = lease.left_ms as f64 / 1000.0;
+        let (place, token) = (&lease.place, lease.token);
+        row("lease", format!("{place}, token {token}, {left:.1} s left, renewed meanwhile"));
+    }
     for job in status.job.iter().chain(&status.check) {
         row("job", job_line(&status.name, job));
     }
