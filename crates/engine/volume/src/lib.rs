@@ -25,6 +25,7 @@
 //! |---|---|
 //! | `volume`, `filesystem` | the volume as a whole; as a file system |
 //! | `assemble/` | bricks become a volume: superblocks, what belongs together |
+//! | `salvage/` | what can be read of bricks in any state, without a mount |
 //! | `create`, `mount`, `parts` | the first records of a volume; its parts are made and joined; the lower ones of them |
 //! | `grow` | the metadata region becomes larger |
 //! | `check/` | what is wrong, also while files change |
@@ -69,6 +70,7 @@ mod pace;
 mod parts;
 mod progress;
 mod record;
+pub mod salvage;
 mod status;
 mod stripes;
 #[cfg(test)]

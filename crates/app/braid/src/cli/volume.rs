@@ -32,6 +32,7 @@ pub enum Verb {
     Status(Status),
     /// Show what the superblocks of bricks say.
     Examine(Examine),
+    Salvage(Salvage),
     Add(Add),
     #[command(visible_alias = "delete")]
     Remove(Remove),
@@ -301,6 +302,28 @@ pub struct Examine {
     /// Files, block devices or NBD URIs; they may be in use.
     #[arg(required = true, value_name = "BRICK")]
     pub bricks: Vec<PathBuf>,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Copy the files of a volume off its bricks, whatever state those are in; nothing is written to the bricks.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Copy the files of a volume off its bricks, whatever state those are in; nothing is written to the bricks.\n\n\
+    For a volume that cannot be mounted: bricks are missing or failing, the metadata is damaged. Give all bricks that there \
+    are; one of them must have a copy of the metadata. The volume must not be mounted meanwhile.\n\n\
+    In DIR, files/ gets what is whole, incomplete/ the files of which parts are lost (zeroes there), nameless/ those \
+    whose names are lost, and lost.txt says what is lost, where and why.",
+    after_help = EXIT_CODES
+)]
+pub struct Salvage {
+    /// Files, block devices or NBD URIs.
+    #[arg(required = true, value_name = "BRICK")]
+    pub bricks: Vec<String>,
+    /// The folder to copy to: a new one, or an empty one.
+    #[arg(long, value_name = "DIR")]
+    pub into: PathBuf,
     /// Answer in JSON.
     #[arg(long)]
     pub json: bool,

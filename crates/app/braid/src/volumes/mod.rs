@@ -7,6 +7,7 @@
 //! | `finding` | which devices are the bricks of a volume |
 //! | `looking` | the same for a command that changes nothing |
 //! | `examining` | what the superblock of a brick says |
+//! | `salvaging` | files copied off bricks in any state |
 //! | `creating` | new volumes |
 //! | `hosted` | one mounted volume, from its start to its end |
 //! | `here` | what of it lives on its shard |
@@ -46,6 +47,7 @@ mod leased;
 pub mod looking;
 pub mod name;
 mod registry;
+pub mod salvaging;
 mod tell;
 mod unmounted;
 

@@ -5,6 +5,7 @@
 
 mod configured;
 mod leased;
+mod salvage;
 mod unmounted;
 mod volume_metadata;
 mod volumes;

@@ -19,6 +19,7 @@ mod pin;
 mod proxy;
 mod remove;
 mod rename;
+mod salvage;
 mod status;
 mod unmount;
 mod weight;
@@ -44,6 +45,7 @@ pub fn run(verb: Verb) -> Result<ExitCode> {
         Verb::List(options) => list::run(&options),
         Verb::Status(options) => status::run(options),
         Verb::Examine(options) => examine::run(&options),
+        Verb::Salvage(options) => salvage::run(&options),
         Verb::Add(options) => add::run(options),
         Verb::Remove(options) => remove::run(options),
         Verb::Balance(options) => whole(options, VolumeJob::Balance),

@@ -1,0 +1,42 @@
+//! `braid volume salvage`: what was copied, and what is lost.
+
+use crate::cli::volume::Salvage;
+use crate::exit::DEGRADED;
+use crate::output::{self, size};
+use crate::volumes::salvaging::{self, Outcome};
+use anyhow::Result;
+use std::process::ExitCode;
+
+/// Lines about what is lost that are shown; all are in the file.
+const SHOWN: usize = 20;
+
+pub fn run(options: &Salvage) -> Result<ExitCode> {
+    let outcome = salvaging::salvage(&options.bricks, &options.into)?;
+    if options.json {
+        output::json_line(&outcome)?;
+    } else {
+        output::line(text(&outcome, &options.into.display().to_string()))?;
+    }
+    Ok(ExitCode::from(if outcome.lost.is_empty() { 0 } else { DEGRADED }))
+}
+
+fn text(outcome: &Outcome, into: &str) -> String {
+    let mut lines: Vec<String> = outcome.notes.iter().map(|note| format!("note: {note}")).collect();
+    lines.extend(outcome.lost.iter().take(SHOWN).cloned());
+    if let more @ 1.. = outcome.lost.len().saturating_sub(SHOWN) {
+        lines.push(format!("and {more} more: see {into}/lost.txt"));
+    }
+    let lost = match outcome.lost.len() {
+        0 => "nothing is lost".to_string(),
+        lines => format!("{} about what is lost", output::count(lines, "line")),
+    };
+    lines.push(format!(
+        "volume {}: {} whole ({}), {} incomplete, {} without a name; {lost}",
+        outcome.name,
+        output::count(outcome.files, "file"),
+        size::human(outcome.bytes),
+        outcome.incomplete,
+        outcome.nameless,
+    ));
+    lines.join("\n")
+}
