@@ -1,19 +1,23 @@
-//! `braid top`: arrays and their members on one screen, anew every second.
+//! `braid top`: arrays and their members, volumes and their bricks on one screen, anew every second.
 //!
 //! `picture` draws what is given to it; here it is asked for, and keys are read.
 
+mod cells;
 mod picture;
+mod volumes;
 
 use super::layers;
 use crate::cli::Top;
-use crate::client::Client;
+use crate::client::{Client, unexpected};
 use anyhow::{Context, Result, bail};
-use braid_control::protocol::{Detail, Stat};
+use braid_control::protocol::volume::{VolumeAnswer, VolumeDetail, VolumeRequest};
+use braid_control::protocol::{Answer, Detail, Request, Stat};
 use picture::{Picture, draw};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use volumes::Seen;
 
 /// Between these the interval is changed by keys.
 const DELAY_MIN: Duration = Duration::from_millis(250);
@@ -35,7 +39,12 @@ pub fn run(options: &Top) -> Result<ExitCode> {
         );
     }
     let mut client = Client::connect(&options.control.path())?;
-    let mut before = layers::ask(&mut client, options.name.as_deref())?;
+    let mut known = mounted(&mut client, options.name.as_deref())?;
+    let mut before = match layers::ask(&mut client, options.name.as_deref()) {
+        // There may be volumes alone, or the name may be that of one.
+        Err(_) if !known.is_empty() => Vec::new(),
+        asked => asked?,
+    };
     let mut picture = Picture { delay: options.delay, ..Picture::default() };
     // It is put back also when something fails in between.
     let mut terminal = ratatui::try_init().context("taking over the terminal")?;
@@ -49,6 +58,11 @@ pub fn run(options: &Top) -> Result<ExitCode> {
                 let details = now.iter().map(|stat| client.detail(Some(&stat.uuid)));
                 picture.details = details.collect::<Result<Vec<Detail>>>()?;
                 before = now;
+                let now = mounted(&mut client, options.name.as_deref())?;
+                let then = |uuid: &str| known.iter().find(|before| before.uuid == uuid).cloned();
+                let seen = now.iter().map(|now| Seen { now: now.clone(), before: then(&now.uuid) });
+                picture.volumes = seen.collect();
+                known = now;
             }
             let until = Instant::now() + picture.delay;
             loop {
@@ -66,6 +80,30 @@ pub fn run(options: &Top) -> Result<ExitCode> {
     })();
     ratatui::restore();
     ended
+}
+
+/// The volumes that are mounted, or the one of that name.
+fn mounted(client: &mut Client, name: Option<&str>) -> Result<Vec<VolumeDetail>> {
+    let mut ask = |request| -> Result<VolumeAnswer> {
+        match client.ask(&Request::Volume { request: Box::new(request) })? {
+            Answer::Volume { volume } => Ok(volume),
+            other => Err(unexpected(&other)),
+        }
+    };
+    let VolumeAnswer::List { volumes } = ask(VolumeRequest::List)? else { return Ok(Vec::new()) };
+    let mut details = Vec::new();
+    for volume in volumes {
+        if name.is_some_and(|name| name != volume.name && name != volume.uuid) {
+            continue;
+        }
+        // One that has just been unmounted is not shown.
+        if let Ok(VolumeAnswer::Status { status }) =
+            ask(VolumeRequest::Status { volume: Some(volume.uuid) })
+        {
+            details.push(*status);
+        }
+    }
+    Ok(details)
 }
 
 fn wish(event: &Event, picture: &mut Picture) -> Wish {

@@ -134,17 +134,19 @@ fn a_rebuild_and_a_reshape_are_shown_on_a_terminal() {
     };
     under_load(&place, || {
         shows(&terminal, &["braid  1 array", "vault raid5", "disk3[3]"]);
-        place.run("speed vault --min 1 --max 600").ok();
+        // A client is there for moments only: it need not be where a job is, too.
+        shows(&terminal, &["vault: nbd "]);
+        place.run("speed vault --min 1 --max 400").ok();
         place.run("fail vault disk2").ok();
-        shows(&terminal, &["1 degraded", "vault: recover ██", "to go", "vault: nbd "]);
+        shows(&terminal, &["1 degraded", "vault: recover ██", "to go"]);
         picture(&terminal, "top-rebuild.png");
         place.run("speed vault --max 1000000").ok();
         place.run("wait vault").ok();
         place.run("remove vault disk2").ok();
         place.run("add vault disk5").ok();
-        place.run("speed vault --min 1 --max 800").ok();
+        place.run("speed vault --min 1 --max 400").ok();
         place.run("grow vault --raid-devices 5").ok();
-        shows(&terminal, &["vault: reshape ██", "to go", "disk5[4]", "vault: nbd "]);
+        shows(&terminal, &["vault: reshape ██", "to go", "disk5[4]"]);
         picture(&terminal, "top-reshape.png");
     });
     terminal.key("q");

@@ -1,10 +1,13 @@
-//! The screen of `braid top`: a line for the whole, one for each job, the tree of arrays and members, clients.
+//! The screen of `braid top`: a line for the whole, one for each job, the tree of arrays and members, volumes and their bricks,
+//! clients.
 //!
 //! Draws what it is given, however small the terminal is.
 
+use super::cells::{HEADS, cells_of, job_line};
+use super::volumes::Seen;
 use crate::commands::layers::{Layer, rows};
 use crate::output::{count, size, time};
-use braid_control::protocol::{Detail, Flow, Io, Job, Stat};
+use braid_control::protocol::{Detail, Flow, Io, Stat};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
@@ -12,19 +15,6 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use std::time::Duration;
 
-/// Cells of a bar.
-const BAR: usize = 20;
-/// Columns beside the name, and their widths.
-const HEADS: [(&str, usize); 8] = [
-    ("r/s", 8),
-    ("read/s", 11),
-    ("r lat", 9),
-    ("w/s", 8),
-    ("write/s", 11),
-    ("w lat", 9),
-    ("queue", 7),
-    ("busy", 6),
-];
 /// The name has at least so many.
 const NAME_MIN: usize = 16;
 
@@ -35,6 +25,8 @@ pub struct Picture {
     pub stats: Vec<Stat>,
     /// Their state.
     pub details: Vec<Detail>,
+    /// The volumes.
+    pub volumes: Vec<Seen>,
     /// Lines that have been scrolled past.
     pub scroll: usize,
     /// Between two looks.
@@ -68,7 +60,11 @@ fn summary(picture: &Picture) -> Line<'static> {
     let arrays = count(picture.details.len(), "array");
     let degraded = picture.details.iter().filter(|detail| detail.degraded > 0).count();
     let clients: usize = picture.details.iter().map(|detail| detail.clients.len()).sum();
-    let mut text = format!("braid  {arrays}, {}", count(clients, "client"));
+    let volumes = match picture.volumes.len() {
+        0 => String::new(),
+        volumes => format!("{}, ", count(volumes, "volume")),
+    };
+    let mut text = format!("braid  {arrays}, {volumes}{}", count(clients, "client"));
     if degraded > 0 {
         text.push_str(&format!(", {degraded} degraded"));
     }
@@ -79,14 +75,19 @@ fn lines(picture: &Picture, width: usize) -> Vec<Line<'static>> {
     let mut all = Vec::new();
     for detail in &picture.details {
         if let Some(job) = &detail.job {
-            all.push(of_job(&detail.name, job));
+            all.push(job_line(&detail.name, job));
         }
     }
+    all.extend(picture.volumes.iter().flat_map(Seen::jobs));
     let columns: usize = HEADS.iter().map(|(_, width)| width).sum();
     let name = width.saturating_sub(columns).max(NAME_MIN);
     let heads = HEADS.iter().map(|(head, width)| format!("{head:>width$}")).collect::<String>();
     let style = Style::new().add_modifier(Modifier::REVERSED);
-    all.push(Line::styled(format!("{:name$}{heads}", "array, member"), style));
+    let what = match picture.volumes.is_empty() {
+        true => "array, member",
+        false => "array, member; volume, brick",
+    };
+    all.push(Line::styled(format!("{what:name$}{heads}"), style));
     for stat in &picture.stats {
         for row in rows(stat) {
             let colour = colour_of(row.what);
@@ -96,6 +97,7 @@ fn lines(picture: &Picture, width: usize) -> Vec<Line<'static>> {
             all.push(Line::from(vec![label, Span::raw(cells)]));
         }
     }
+    all.extend(picture.volumes.iter().flat_map(|volume| volume.rows(name)));
     for detail in &picture.details {
         for client in &detail.clients {
             all.push(Line::raw(format!(
@@ -111,21 +113,6 @@ fn lines(picture: &Picture, width: usize) -> Vec<Line<'static>> {
         }
     }
     all
-}
-
-fn of_job(array: &str, job: &Job) -> Line<'static> {
-    let full = (job.percent() / 100.0 * BAR as f64).round() as usize;
-    let full = full.min(BAR);
-    let bar = format!("{}{}", "█".repeat(full), "░".repeat(BAR - full));
-    let left = job.eta_seconds.map(|left| format!(", {} to go", time::span(left)));
-    let text = format!(
-        "{array}: {} {bar} {:.1} %, {}{}",
-        job.kind,
-        job.percent(),
-        size::rate(job.rate as f64),
-        left.unwrap_or_default()
-    );
-    Line::styled(text, Style::new().fg(Color::Cyan))
 }
 
 fn colour_of(layer: Layer<'_>) -> Color {
@@ -167,13 +154,14 @@ fn cells(io: &Io, seconds: f64) -> String {
         queue,
         busy,
     ];
-    all.iter().zip(HEADS).map(|(cell, (_, width))| format!("{cell:>width$}")).collect()
+    cells_of(all)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_control::protocol::samples;
+    use braid_control::protocol::volume::{BrickDetail, VolumeDetail};
+    use braid_control::protocol::{Job, samples};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -212,6 +200,39 @@ mod tests {
         assert!(lines[3].starts_with("top raid0") && lines[3].contains("64"), "{}", lines[3]);
         assert!(lines[5].starts_with("│  ├─ a[0]"), "{}", lines[5]);
         assert!(lines[11].starts_with("q end"), "{}", lines[11]);
+    }
+
+    #[test]
+    fn volumes_stand_behind_the_arrays_with_what_their_bricks_have_done_since() {
+        let brick = |reads: u64, written: u64| BrickDetail {
+            name: "/dev/sdb".to_string(),
+            uuid: "b".to_string(),
+            state: "data".to_string(),
+            reads,
+            written_bytes: written,
+            ..BrickDetail::default()
+        };
+        let volume = |seconds, bricks| VolumeDetail {
+            name: "pool".to_string(),
+            dir: "/srv/pool".to_string(),
+            state: "clean".to_string(),
+            used: 1 << 30,
+            size: 4 << 30,
+            seconds,
+            bricks,
+            ..VolumeDetail::default()
+        };
+        let now = volume(14.0, vec![brick(140, 9 << 20), brick(0, 0)]);
+        let before = Some(volume(12.0, vec![brick(100, 1 << 20), brick(0, 0)]));
+        let mut picture = Picture { volumes: vec![Seen { now, before }], ..Picture::default() };
+        let lines = drawn(&mut picture, 110, 8);
+        assert_eq!(lines[0], "braid  0 arrays, 1 volume, 0 clients");
+        assert!(lines[1].starts_with("array, member; volume, brick"), "{}", lines[1]);
+        assert_eq!(lines[2], "pool volume  1 GiB of 4 GiB used  /srv/pool  clean");
+        let words: Vec<&str> = lines[3].split_whitespace().collect();
+        assert_eq!(&words[..3], ["├─", "/dev/sdb", "20"], "{}", lines[3]);
+        assert!(lines[3].contains("4.2 MB/s"), "{}", lines[3]);
+        assert!(lines[4].starts_with("└─ /dev/sdb"), "{}", lines[4]);
     }
 
     #[test]
