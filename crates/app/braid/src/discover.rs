@@ -43,7 +43,7 @@ impl Found {
         self.signatures.is_empty() && self.in_use.is_none()
     }
 
-    /// How large it is, for a table.
+    /// Its size, for a table.
     pub fn size_text(&self) -> String {
         match self.digest {
             Some(_) => size::human(self.size),

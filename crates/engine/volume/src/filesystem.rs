@@ -256,7 +256,7 @@ impl FileSystem for Volume {
 
     async fn write(&self, ino: Ino, offset: u64, data: Buf, how: Writing) -> Result<(), Errno> {
         self.not_exported(ino)?;
-        // What the page cache writes out was written when it was allowed.
+        // Pages that the kernel writes out were written when it was allowed.
         if !how.behind {
             may_be_written(&*self.inodes.get(ino).await?)?;
         }

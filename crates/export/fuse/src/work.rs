@@ -145,7 +145,7 @@ pub(crate) enum Work {
         name: Name,
         value: Box<[u8]>,
         mode: XattrMode,
-        /// Who sets an access control list is not in the group of the file, whose setgid bit goes.
+        /// The setgid bit goes: whoever sets an access control list is not in the group of the file.
         clear_setgid: bool,
     },
     Xattr {

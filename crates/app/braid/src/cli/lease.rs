@@ -55,7 +55,7 @@ pub struct LeaseAt {
 }
 
 impl LeaseAt {
-    /// How etcd is spoken to.
+    /// The way to etcd.
     ///
     /// # Errors
     /// As [`Access::read`].

@@ -309,7 +309,7 @@ fn serve(
         output::line(format!("{}{}", detach::LISTENS, socket.path().display()))?;
         looking::start(&running)?;
         if let Some(read) = configuration {
-            // Who starts after this server may need what is in them.
+            // A server that starts after this one may need what is in them.
             mounting::start(&running, read)?.wait();
         }
         service::ready(&running.summary());

@@ -63,7 +63,7 @@ pub(super) struct FileVolume {
 }
 
 impl VolumeEntry {
-    /// What a command would call it.
+    /// Its name in commands.
     pub fn wanted(&self) -> String {
         match (&self.uuid, &self.name) {
             (Some(uuid), _) => uuid.to_string(),
@@ -71,7 +71,7 @@ impl VolumeEntry {
         }
     }
 
-    /// What a message calls it.
+    /// Its name in messages.
     pub fn called(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.wanted())
     }

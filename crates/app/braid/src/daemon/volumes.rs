@@ -120,7 +120,7 @@ impl Events for ToRunning {
         if hosted.well.load(Ordering::Acquire) {
             running.volumes.give_up_lease(hosted.uuid);
         } else {
-            // What could not be written may be on its way still: a lease runs out with the process.
+            // Writes that failed may be on their way still: the lease runs out with the process.
             running.unwell.store(true, Ordering::Relaxed);
         }
         running.give_back(arrays);

@@ -1,4 +1,4 @@
-//! How etcd is spoken to: in the clear or over TLS, and as which of its users.
+//! The way to etcd: in the clear or over TLS, and as one of its users.
 //!
 //! Files are read once. Invariant: a password is read from a file that nobody else may read, and is in no message.
 
@@ -14,7 +14,7 @@ use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConf
 const CERTIFICATES_MAX: u64 = 1 << 20;
 const PASSWORD_MAX: u64 = 4096;
 
-/// What was said of it.
+/// The options that say it.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
     /// The authorities that etcd's certificate is of; those that everybody knows, without it.

@@ -46,7 +46,7 @@ pub enum EtcdError {
 pub struct Etcd {
     place: Place,
     access: Access,
-    /// What etcd knows the user by, until it is restarted or has not heard of it for a while.
+    /// The token of the user, until etcd is restarted or has not heard of it for a while.
     token: Mutex<Option<String>>,
     agent: ureq::Agent,
     /// The member that answered last.

@@ -175,7 +175,7 @@ impl Hosted {
         let (how, home) = (start.how, start.home.clone());
         let openers: Vec<Arc<dyn Opener>> =
             start.bricks.iter().map(|(_, opener)| Arc::clone(opener)).collect();
-        // What it lets go is erased at the next mount.
+        // Bricks that it lets go are erased at the next mount.
         let gone: OnGone = Arc::new(|_| ());
         let up = on_shard::run(&home, move |shard| async move {
             here::bring_up(&shard, openers, how, gone).await

@@ -7,7 +7,7 @@ use crate::on_shard;
 use crate::settings::kept::Kept;
 use anyhow::{Context, Result, bail};
 
-/// What was found.
+/// The devices that were found, with notes on them.
 pub enum Looked {
     /// So many bricks.
     There(usize),

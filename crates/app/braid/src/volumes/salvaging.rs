@@ -33,7 +33,7 @@ const DIRECTORY: u8 = 4;
 const REGULAR: u8 = 8;
 const LINK: u8 = 10;
 
-/// What came of it.
+/// The outcome of a salvage.
 #[derive(Debug, Default, Serialize)]
 pub struct Outcome {
     /// The volume's name.
@@ -46,9 +46,9 @@ pub struct Outcome {
     pub incomplete: usize,
     /// Files whose names are lost, whole or not.
     pub nameless: usize,
-    /// What is lost and why: one sentence each.
+    /// Lost parts, with the reason: one sentence each.
     pub lost: Vec<String>,
-    /// What else there is to know: one sentence each.
+    /// Notes for the user: one sentence each.
     pub notes: Vec<String>,
 }
 

@@ -236,7 +236,7 @@ impl Volumes {
     }
 }
 
-/// What should keep somebody from destroying the volume of these bricks.
+/// Reasons not to destroy the volume of these bricks.
 fn doubts(superblocks: &[BrickSuperblock]) -> Vec<String> {
     let mut doubts = Vec::new();
     let Some(newest) = superblocks.iter().max_by_key(|brick| brick.generation) else {

@@ -134,7 +134,7 @@ fn etcd_is_spoken_to_over_tls_with_certificates_and_as_a_user() {
             "--key-file=etcd-key.pem",
             "--client-cert-auth",
             "--trusted-ca-file=ca.pem",
-            // What was given for the password is forgotten soon.
+            // The token that was given for the password is forgotten soon.
             "--auth-token-ttl=2",
         ],
     );

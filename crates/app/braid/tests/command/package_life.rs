@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is told of a lost disk is told within so long.
+/// The time within which a lost disk is told of.
 const TOLD_WITHIN: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);
 

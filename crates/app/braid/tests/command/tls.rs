@@ -96,7 +96,7 @@ fn strangers_and_clients_with_keys_only_are_refused_by_one_line_each() {
     ended.ok();
 }
 
-/// What gnutls-cli says at an NBD server when it knows TLS 1.2 with pre-shared keys and nothing else.
+/// The words of gnutls-cli at an NBD server when it knows TLS 1.2 with pre-shared keys and nothing else.
 fn keys_alone(place: &Place, port: &str) -> String {
     let mut client = Command::new("gnutls-cli")
         .args(["--starttls", "--port", port, "--pskusername", "alice", "--pskkey", "5a5a5a5a"])

@@ -98,7 +98,7 @@ fn volumes_of_the_configuration_are_mounted_when_their_bricks_have_come() {
     assert!(checked.contains("it mounts 2 volumes:"), "{checked}");
     assert!(checked.contains("/mnt2: on arrays, which have to run first"), "{checked}");
 
-    // Who unmounts one wants it unmounted, until the configuration is asked for.
+    // One that a user unmounts stays so, until the configuration is asked for.
     scene.unmount("pool");
     let said = place.run("start --scan").ok();
     assert!(said.contains("volume pool is mounted at "), "{said}");
@@ -114,7 +114,7 @@ fn volumes_of_the_configuration_are_mounted_when_their_bricks_have_come() {
     assert!(refused.contains("unmount"), "{refused}");
     scene.unmount("pool");
     daemon.end();
-    // What is no longer there keeps nothing else from being served.
+    // A volume that is no longer there keeps nothing else from being served.
     fs::remove_dir(place.path("mnt2")).unwrap();
     new_brick(place, "other", BRICK);
     let text = fs::read_to_string(place.path("braid.toml")).unwrap();

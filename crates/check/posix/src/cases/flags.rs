@@ -94,7 +94,7 @@ fn change_ctime_only(scene: &Scene) -> Outcome {
     equal("all else", after, before)
 }
 
-/// What changes a file or its name.
+/// Changes of a file or its name.
 fn changes(path: &Path) -> [(&'static str, Result<()>); 8] {
     let other = path.with_extension("other");
     [
@@ -143,7 +143,7 @@ fn immutable_directory_keeps_its_names(scene: &Scene) -> Outcome {
     refuses("a rename into it", rustix::fs::rename(&outside, dir.join("new")), Errno::PERM)?;
     refuses("a rename out of it", rustix::fs::rename(&path, scene.path("new")), Errno::PERM)?;
     refuses("unlink", rustix::fs::unlink(&path), Errno::PERM)?;
-    // What is in its files may change.
+    // Its files' content may change.
     works("writing a file in it", open(&path, OFlags::WRONLY))?;
     equal("entries", std::fs::read_dir(&dir)?.count(), 1)
 }

@@ -5,7 +5,7 @@
 use rustix::ioctl::{Getter, Setter, opcode};
 use std::os::fd::AsFd;
 
-/// What the kernel says of a file, and is told.
+/// Attributes of a file, as the kernel gives and takes them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {

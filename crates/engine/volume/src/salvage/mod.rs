@@ -1,4 +1,4 @@
-//! What can be read of a volume whose bricks are in any state: some missing, some of an earlier time, metadata that is damaged.
+//! Reading of a volume whose bricks are in any state: some missing, some of an earlier time, metadata that is damaged.
 //! Writes nothing to the bricks.
 //!
 //! | file | subject |

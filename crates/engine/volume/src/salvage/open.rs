@@ -188,7 +188,7 @@ async fn of_copies(
         for Source { device, superblock, .. } in ids.iter().filter_map(|id| bricks.get(id)) {
             let areas: Vec<(u64, u64)> =
                 superblock.metadata_areas().map(|area| (area.offset, area.len)).collect();
-            // What opening writes stays in memory.
+            // Writes of the opening stay in memory.
             let device = Overlay::new(shard, Rc::clone(device));
             let region = DeviceRegion::of_ranges(shard, device, &areas);
             let region = region.map_err(|error| VolumeError::Refused(error.to_string()))?;

@@ -37,7 +37,7 @@ pub struct Salvage {
     pub(super) doubt: Option<String>,
     /// The volume's name.
     pub name: String,
-    /// What is amiss with bricks and metadata as a whole: one sentence each.
+    /// Faults of bricks and metadata as a whole: one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -129,7 +129,7 @@ impl Salvage {
             let start = group.saturating_mul(of_group);
             let bytes = start..start.saturating_add(of_group).min(size);
             if bytes.is_empty() {
-                // What was cut off the file.
+                // Cut off the file.
                 continue;
             }
             let extents = match extent::parse(ino, group, self.geometry.stripe, &value) {
@@ -228,7 +228,7 @@ impl Salvage {
 
     /// Ends the store.
     pub async fn close(self) {
-        // What it has written stands in memory.
+        // Its writes stand in memory.
         let _ = self.store.stop().await;
     }
 }

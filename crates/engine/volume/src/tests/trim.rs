@@ -46,7 +46,7 @@ fn free_space_is_discarded_and_files_are_not() {
         while volume.orphans.is_busy() {
             volume.shard.sleep(1_000_000).await;
         }
-        // What was freed may be discarded once nothing can bring it back.
+        // Freed blocks may be discarded once nothing can bring them back.
         let before = volume.trim(ALL).await.unwrap();
         assert!(before <= 6 << 20, "{before} bytes");
         volume.sync().await.unwrap();

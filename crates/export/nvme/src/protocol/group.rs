@@ -130,7 +130,7 @@ impl KeyPair {
         let theirs = BoxedUint::from_be_slice(theirs, bits).ok()?;
         let one = BoxedUint::one_with_precision(bits);
         let largest = self.group.modulus()?.modulus().as_ref().wrapping_sub(&one);
-        // What the peer sends is no secret.
+        // Nothing that the peer sends is secret.
         if theirs <= one || theirs >= largest {
             return None;
         }

@@ -98,7 +98,7 @@ fn take(control: bool) -> Vec<Passed> {
 /// The control socket, where a service manager has made it.
 ///
 /// # Errors
-/// What was passed by that name is no stream socket, or not one.
+/// A descriptor was passed by that name that is no stream socket, or more than one.
 pub(super) fn control() -> Result<Option<UnixListener>> {
     let mut all = take(true).into_iter();
     let Some(first) = all.next() else { return Ok(None) };

@@ -18,7 +18,7 @@ pub const HEADS: [(&str, usize); 8] = [
     ("queue", 7),
     ("busy", 6),
 ];
-/// How far the job of an array or a volume is.
+/// The job of an array or a volume: its progress, rate and ETA.
 pub fn job_line(array: &str, job: &Job) -> Line<'static> {
     let full = (job.percent() / 100.0 * BAR as f64).round() as usize;
     let full = full.min(BAR);
@@ -34,7 +34,7 @@ pub fn job_line(array: &str, job: &Job) -> Line<'static> {
     Line::styled(text, Style::new().fg(Color::Cyan))
 }
 
-/// What stands below each of the [`HEADS`].
+/// Cells, each as wide as its one of the [`HEADS`].
 pub fn cells_of(cells: [String; 8]) -> String {
     cells.iter().zip(HEADS).map(|(cell, (_, width))| format!("{cell:>width$}")).collect()
 }

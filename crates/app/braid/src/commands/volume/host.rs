@@ -44,7 +44,7 @@ fn serve(
 ) -> Result<ExitCode> {
     let (send_end, ends) = mpsc::channel();
     signals::listen(send_end.clone())?;
-    // Who waits for the socket is told why there is none.
+    // Clients that wait for the socket are told why there is none.
     let lease = lease.begin()?;
     let socket = ControlSocket::bind(path, None)?;
     let count = std::thread::available_parallelism().map_or(1, usize::from).min(1024);
