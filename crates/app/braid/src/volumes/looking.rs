@@ -7,7 +7,7 @@ use crate::on_shard;
 use crate::settings::kept::Kept;
 use anyhow::{Context, Result, bail};
 
-/// The devices that were found, with notes on them.
+/// The outcome of a look.
 pub enum Looked {
     /// So many bricks.
     There(usize),
