@@ -32,12 +32,7 @@ pub struct Client {
 impl Client {
     /// A server listens at `path`, whether we may ask it or not.
     pub fn is_listening(path: &Path) -> bool {
-        match UnixStream::connect(path) {
-            Ok(_) => true,
-            Err(error) => {
-                !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
-            }
-        }
+        nobody_listens(path).is_none()
     }
 
     /// Connects to the server at `path`.
@@ -86,9 +81,17 @@ impl Client {
                 Ok(Some(part)) => part,
                 Ok(None) => {
                     let read = self.read()?;
-                    // A server that ends in order takes its file away first; one that died leaves it.
-                    if !matches!(read, Ok(1..)) && !answered && !self.path.exists() {
-                        return Err(ended().into());
+                    if !matches!(read, Ok(1..)) && !answered {
+                        // A server that ends in order takes its file away first; one that died leaves it.
+                        if !self.path.exists() {
+                            return Err(ended().into());
+                        }
+                        // A request that only looks may as well have come a moment later.
+                        if asked.method == "GET"
+                            && let Some(error) = nobody_listens(&self.path)
+                        {
+                            return Err(Unreadable(not_reached(&self.path, &error)).into());
+                        }
                     }
                     if read.with_context(lost)? == 0 {
                         sent.with_context(lost)?;
@@ -253,6 +256,12 @@ impl Client {
     }
 }
 
+/// Why nobody can be reached at `path`; `None`: somebody listens there, or that cannot be told.
+fn nobody_listens(path: &Path) -> Option<std::io::Error> {
+    let error = UnixStream::connect(path).err()?;
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused).then_some(error)
+}
+
 fn is_timeout(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
@@ -347,6 +356,21 @@ mod tests {
         let asked = server.join().unwrap();
         assert!(asked[1].starts_with("POST /v1/server/take-over HTTP/1.1"), "{asked:?}");
         assert_eq!(asked[2], "{\"verb\":\"take-over\",\"at\":\"/here\"}\n");
+    }
+
+    #[test]
+    fn a_server_that_dies_under_a_look_does_not_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let connected = || Client::connect(&path).unwrap();
+        let (mut looks, mut changes) = (connected(), connected());
+        drop(listener);
+        let error = looks.ask(&Request::List).unwrap_err();
+        assert!(error.is::<Unreadable>() && error.to_string().contains("no server"), "{error}");
+        // Nobody knows whether this was done.
+        let error = changes.ask(&Request::Stop { array: None, force: false }).unwrap_err();
+        assert!(error.to_string().contains("went away"), "{error}");
     }
 
     #[test]
