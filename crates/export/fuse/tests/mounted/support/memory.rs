@@ -344,6 +344,9 @@ impl FileSystem for Memory {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<(), Errno> {
+        if ![RenameFlags::default(), RENAME_NOREPLACE, RENAME_EXCHANGE].contains(&flags) {
+            return Err(Errno::Invalid);
+        }
         self.check(new_name)?;
         let ino = self.child(parent, name)?;
         let there = self.child(new_parent, new_name);
