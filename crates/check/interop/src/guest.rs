@@ -52,6 +52,8 @@ LOOP=0
 state() {{ R=none; [ -e /sys/block/$1/md/$2 ] && read -r R < /sys/block/$1/md/$2; }}
 # settle MD: until no sync runs or waits to be run
 settle() {{ state $1 sync_action; while [ $R != idle ] && [ $R != none ]; do read -r -t 0.01 -u 9; state $1 sync_action; done; }}
+# rebuilt MD: until no member lacks, also when the rebuild has yet to begin, which md calls idle; or for 20 s of nothing
+rebuilt() {{ local n=0; settle $1; state $1 degraded; while [ $R != 0 ] && [ $n -lt 2000 ]; do read -r -t 0.01 -u 9; n=$((n + 1)); settle $1; state $1 degraded; done; }}
 # synced MD: until its resync is done, also when that has yet to begin
 synced() {{ state $1 resync_start; while [ $R != none ]; do read -r -t 0.05 -u 9; state $1 resync_start; done; settle $1; }}
 size() {{ R=0; [ -e /sys/block/$1/size ] && read -r R < /sys/block/$1/size; R=$((R * 512)); }}

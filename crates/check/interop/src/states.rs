@@ -246,7 +246,7 @@ fn take_over(md: usize, case: &Case, name: &str, acknowledged: usize) -> String 
          if cmp -n {acknowledged} -i 0:{from} /dev/md{md} {b}; then R=ok; else R=differs; fi; say {name} acknowledged\n\
          echo check > /sys/block/md{md}/md/sync_action; settle md{md}; state md{md} mismatch_cnt; say {name} mismatch_cnt\n\
          mdadm --quiet /dev/md{md} --fail /dev/loop1 --remove /dev/loop1\n\
-         attach {name} {spare}; mdadm --quiet /dev/md{md} --add $DEVICES; settle md{md}; state md{md} degraded; say {name} degraded\n\
+         attach {name} {spare}; mdadm --quiet /dev/md{md} --add $DEVICES; rebuilt md{md}; state md{md} degraded; say {name} degraded\n\
          stop md{md}; say {name} stop; detach\n",
         slots = slots(&case.cell, &[]),
         from = from(md),
