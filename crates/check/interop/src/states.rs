@@ -122,7 +122,7 @@ pub fn run(program: &Path) -> Result<Vec<String>, MatrixError> {
         );
     }
     // Everything is being written when it dies.
-    script += "sleep 1; crash\n";
+    script += "sleep 3; crash\n";
     let output = uml::run(&script, folder, 1024, LIMIT)?;
     if output.status != CRASHED {
         failures.push(format!("the guest did not get to its crash: {}", output.text));
