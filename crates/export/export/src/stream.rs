@@ -228,7 +228,9 @@ impl Stream {
         if self.interrupted.get() {
             return Err(rustix::io::Errno::CANCELED.into());
         }
-        self.wake_with(due.min(buf.len()).clamp(1, WAKE_BYTES) as u32);
+        // For less, saying so would cost more than it spares.
+        let worth = due.min(buf.len()) >= WAKE_BYTES;
+        self.wake_with(if worth { WAKE_BYTES as u32 } else { 1 });
         let op = RingOp::Receive { fd: Rc::clone(&self.fd), buf };
         match self.incoming.perform(&self.ring, op).await {
             (result, RingOp::Receive { buf, .. }) => Ok((result?, buf)),
