@@ -1,6 +1,6 @@
 //! The volume as a [`FileSystem`].
 
-use crate::namespace::{may_be_allocated, may_be_opened, may_be_set, may_be_written};
+use crate::namespace::{Inode, may_be_allocated, may_be_opened, may_be_set, may_be_written};
 use crate::transactions::room_of;
 use crate::volume::Volume;
 use braid_filesystem::{
@@ -10,6 +10,7 @@ use braid_filesystem::{
 use braid_format::volume::BLOCK;
 use braid_shard::{Buf, BufMut};
 use std::cell::Cell;
+use std::rc::Rc;
 
 /// Free space below which writers are told of errors at once, in bytes, or this part of the volume.
 const NEARLY_FULL_BYTES: u64 = 256 << 20;
@@ -33,14 +34,14 @@ impl Volume {
 
     async fn timed_write(
         &self,
-        ino: Ino,
+        inode: &Rc<Inode>,
         offset: u64,
         data: Buf,
         how: Writing,
     ) -> Result<(), Errno> {
         let start = self.shard.now();
         let _gate = self.gate.enter().await;
-        let written = self.files.write_file(ino, offset, data, how).await;
+        let written = self.files.write_file(inode, offset, data, how).await;
         self.pace.saw_request(self.shard.now().saturating_sub(start));
         written
     }
@@ -84,7 +85,8 @@ impl Volume {
     /// # Errors
     /// As [`FileSystem::write`].
     pub async fn write_exported(&self, ino: Ino, offset: u64, data: Buf) -> Result<(), Errno> {
-        self.timed_write(ino, offset, data, Writing::default()).await
+        let inode = self.inodes.file(ino).await?;
+        self.timed_write(&inode, offset, data, Writing::default()).await
     }
 
     /// Zeroes or frees a range for a client of the block device that the file is.
@@ -256,11 +258,12 @@ impl FileSystem for Volume {
 
     async fn write(&self, ino: Ino, offset: u64, data: Buf, how: Writing) -> Result<(), Errno> {
         self.not_exported(ino)?;
+        let inode = self.inodes.file(ino).await?;
         // Pages that the kernel writes out were written when it was allowed.
         if !how.behind {
-            may_be_written(&*self.inodes.get(ino).await?)?;
+            may_be_written(&inode)?;
         }
-        self.timed_write(ino, offset, data, how).await
+        self.timed_write(&inode, offset, data, how).await
     }
 
     async fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), Errno> {

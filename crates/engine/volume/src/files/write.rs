@@ -12,7 +12,7 @@ use crate::extents::{Brick, ExtentMap};
 use crate::namespace::{Inode, clear_setid_bits};
 use crate::stripes::down;
 use braid_device::{Op, Request};
-use braid_filesystem::{Errno, Ino, Writing};
+use braid_filesystem::{Errno, Writing};
 use braid_format::volume::BLOCK;
 use braid_format::volume::extent::Extent;
 use braid_shard::Buf;
@@ -69,18 +69,17 @@ impl Files {
     /// See [`braid_filesystem::FileSystem::write`].
     pub async fn write_file(
         &self,
-        ino: Ino,
+        inode: &Rc<Inode>,
         offset: u64,
         data: Buf,
         how: Writing,
     ) -> Result<(), Errno> {
-        let inode = self.inodes.file(ino).await?;
         let end = offset
             .checked_add(data.len() as u64)
             .filter(|end| *end <= SIZE_MAX)
             .ok_or(Errno::TooBig)?;
         let is_full = self.transactions.has_room_for(0).is_err();
-        if is_full && has_extents(&self.extents, &inode, offset..end).await? {
+        if is_full && has_extents(&self.extents, inode, offset..end).await? {
             // Bytes over others change records and add none, which goes on when the metadata store is full.
             self.transactions.room().await;
             self.transactions.writable()?;
@@ -95,15 +94,15 @@ impl Files {
         let mut failures_left = 2 * self.bricks.count() + 1;
         let mut wanted = self.range_of(&(offset..end));
         loop {
-            self.settle_end(&inode, offset).await?;
-            let Some(resolved) = self.resolve(&inode, &(offset..end), &mut wanted).await? else {
+            self.settle_end(inode, offset).await?;
+            let Some(resolved) = self.resolve(inode, &(offset..end), &mut wanted).await? else {
                 continue;
             };
             // The file may have been cut until the range was held.
-            if !self.may_reach(&inode, offset, end) {
+            if !self.may_reach(inode, offset, end) {
                 continue;
             }
-            if self.write_resolved(&inode, offset, &data, how, resolved).await? {
+            if self.write_resolved(inode, offset, &data, how, resolved).await? {
                 return Ok(());
             }
             failures_left = failures_left.checked_sub(1).ok_or(Errno::Io)?;

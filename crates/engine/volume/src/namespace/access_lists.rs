@@ -63,33 +63,26 @@ impl Namespace {
         value: &[u8],
     ) -> Result<(), Errno> {
         let list = AccessList::parse(value).map_err(|_| Errno::Invalid)?;
-        let kind = inode.kind();
-        let Some(list) = list else {
-            return match self.remove_stored(inode, name).await {
-                Err(Errno::NoData) => Ok(()),
-                other => other,
-            };
-        };
-        match (name == DEFAULT, kind) {
-            (_, Kind::Symlink) => return Err(Errno::Unsupported),
-            (true, kind) if kind != Kind::Directory => return Err(Errno::Access),
-            _ => {}
+        let is_access = name == ACCESS;
+        if list.is_some() {
+            match inode.kind() {
+                Kind::Symlink => return Err(Errno::Unsupported),
+                kind if kind != Kind::Directory && !is_access => return Err(Errno::Access),
+                _ => {}
+            }
         }
-        if name == DEFAULT {
-            self.put_attribute(inode, name, list.encode());
-            return Ok(());
-        }
-        let mode = list.mode();
-        if list.is_just_a_mode() {
-            match self.remove_stored(inode, name).await {
+        let mode = list.as_ref().filter(|_| is_access).map(AccessList::mode);
+        match list.filter(|list| !is_access || !list.is_just_a_mode()) {
+            Some(list) => self.put_attribute(inode, name, list.encode()),
+            None => match self.remove_stored(inode, name).await {
                 Ok(()) | Err(Errno::NoData) => {}
                 Err(error) => return Err(error),
-            }
-        } else {
-            self.put_attribute(inode, name, list.encode());
+            },
         }
-        self.inodes.touch(inode, false);
-        self.inodes.edit(inode, true, |record| record.perm = (record.perm & !LISTED) | mode);
+        if let Some(mode) = mode {
+            self.inodes.touch(inode, false);
+            self.inodes.edit(inode, true, |record| record.perm = (record.perm & !LISTED) | mode);
+        }
         Ok(())
     }
 

@@ -31,11 +31,8 @@ impl Namespace {
     ) -> Result<(), Errno> {
         let is_whiteout = flags.0 & RENAME_WHITEOUT.0 != 0;
         let flags = RenameFlags(flags.0 & !RENAME_WHITEOUT.0);
-        let is_possible = match is_whiteout {
-            true => [RenameFlags(0), RENAME_NOREPLACE].contains(&flags),
-            false => [RenameFlags(0), RENAME_NOREPLACE, RENAME_EXCHANGE].contains(&flags),
-        };
-        if !is_possible {
+        let is_known = [RenameFlags(0), RENAME_NOREPLACE, RENAME_EXCHANGE].contains(&flags);
+        if !is_known || (is_whiteout && flags == RENAME_EXCHANGE) {
             return Err(Errno::Invalid);
         }
         let from = self.inodes.directory(parent).await?;

@@ -106,7 +106,8 @@ impl Rig {
     /// Writes bytes to a file.
     pub async fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) {
         let buf = self.shard.pool().copy_of(bytes).freeze();
-        self.files.write_file(ino, offset, buf, Writing::default()).await.unwrap();
+        let inode = self.inodes.file(ino).await.unwrap();
+        self.files.write_file(&inode, offset, buf, Writing::default()).await.unwrap();
     }
 
     /// Reads bytes of a file.
