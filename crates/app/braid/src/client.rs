@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use braid_array::stacking::PREFIX;
 use braid_control::api::paths;
 use braid_control::http::response::{Incoming, NotHttp, Part, request as to_send};
+use braid_control::protocol::volume::{VolumeAnswer, VolumeRequest};
 use braid_control::protocol::{Answer, Code, Detail, Job, LastJob, Request, Stat};
 use braid_nbd::ExportUri;
 use serde_json::Value;
@@ -203,6 +204,17 @@ impl Client {
             (Some("done"), _) => Ok(()),
             (_, Some(error)) => bail!("{error}"),
             _ => bail!("the server at {} gave no answer", path.display()),
+        }
+    }
+
+    /// Asks something of volumes.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn ask_volume(&mut self, request: VolumeRequest) -> Result<VolumeAnswer> {
+        match self.ask(&Request::Volume { request: Box::new(request) })? {
+            Answer::Volume { volume } => Ok(volume),
+            other => Err(unexpected(&other)),
         }
     }
 

@@ -51,10 +51,9 @@ pub fn run(options: &cli::Detail) -> Result<ExitCode> {
 
 /// Entries of arrays, and of volumes.
 fn toml(client: &mut Client, options: &cli::Detail) -> Result<ExitCode> {
-    let request = VolumeRequest::List;
-    let volumes = match client.ask(&Request::Volume { request: Box::new(request) })? {
-        Answer::Volume { volume: VolumeAnswer::List { volumes } } => volumes,
-        other => return Err(unexpected(&other)),
+    let volumes = match client.ask_volume(VolumeRequest::List)? {
+        VolumeAnswer::List { volumes } => volumes,
+        volume => return Err(unexpected(&Answer::Volume { volume })),
     };
     let is = |volume: &&ListedVolume| {
         let named = |name: &String| *name == volume.name || *name == volume.uuid;
@@ -77,11 +76,9 @@ fn toml(client: &mut Client, options: &cli::Detail) -> Result<ExitCode> {
     }
     for volume in volumes {
         let request = VolumeRequest::Status { volume: Some(volume.uuid.clone()) };
-        match client.ask(&Request::Volume { request: Box::new(request) })? {
-            Answer::Volume { volume: VolumeAnswer::Status { status } } => {
-                output::line(brief::volume_toml(&status))?;
-            }
-            other => return Err(unexpected(&other)),
+        match client.ask_volume(request)? {
+            VolumeAnswer::Status { status } => output::line(brief::volume_toml(&status))?,
+            volume => return Err(unexpected(&Answer::Volume { volume })),
         }
     }
     Ok(ExitCode::from(if options.test { worst } else { 0 }))

@@ -37,8 +37,7 @@ pub fn run(options: &Status) -> Result<ExitCode> {
     // One that is stopped meanwhile has no line.
     let details = arrays.iter().filter_map(|array| client.detail(Some(&array.uuid)).ok());
     let mut lines: Vec<Line> = details.map(|detail| of_array(&detail)).collect();
-    let request = Request::Volume { request: Box::new(VolumeRequest::List) };
-    if let Answer::Volume { volume: VolumeAnswer::List { volumes } } = client.ask(&request)? {
+    if let VolumeAnswer::List { volumes } = client.ask_volume(VolumeRequest::List)? {
         lines.extend(volumes.iter().map(of_volume));
     }
     let worst = lines.iter().map(|line| line.health).max().unwrap_or(Health::Good);

@@ -8,10 +8,10 @@ mod volumes;
 
 use super::layers;
 use crate::cli::Top;
-use crate::client::{Client, unexpected};
+use crate::client::Client;
 use anyhow::{Context, Result, bail};
 use braid_control::protocol::volume::{VolumeAnswer, VolumeDetail, VolumeRequest};
-use braid_control::protocol::{Answer, Detail, Request, Stat};
+use braid_control::protocol::{Detail, Stat};
 use picture::{Picture, draw};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use std::io::IsTerminal;
@@ -39,13 +39,21 @@ pub fn run(options: &Top) -> Result<ExitCode> {
         );
     }
     let mut client = Client::connect(&options.control.path())?;
-    let mut known = mounted(&mut client, options.name.as_deref())?;
+    let seen = |volumes: Vec<VolumeDetail>, before: &[Seen]| -> Vec<Seen> {
+        let then = |uuid: &str| before.iter().find(|seen| seen.now.uuid == uuid);
+        let seen = volumes.into_iter().map(|now| {
+            let before = then(&now.uuid).map(|seen| seen.now.clone());
+            Seen { now, before }
+        });
+        seen.collect()
+    };
+    let volumes = seen(mounted(&mut client, options.name.as_deref())?, &[]);
     let mut before = match layers::ask(&mut client, options.name.as_deref()) {
         // There may be volumes alone, or the name may be that of one.
-        Err(_) if !known.is_empty() => Vec::new(),
+        Err(_) if !volumes.is_empty() => Vec::new(),
         asked => asked?,
     };
-    let mut picture = Picture { delay: options.delay, ..Picture::default() };
+    let mut picture = Picture { volumes, delay: options.delay, ..Picture::default() };
     // It is put back also when something fails in between.
     let mut terminal = ratatui::try_init().context("taking over the terminal")?;
     let ended = (|| {
@@ -59,10 +67,7 @@ pub fn run(options: &Top) -> Result<ExitCode> {
                 picture.details = details.collect::<Result<Vec<Detail>>>()?;
                 before = now;
                 let now = mounted(&mut client, options.name.as_deref())?;
-                let then = |uuid: &str| known.iter().find(|before| before.uuid == uuid).cloned();
-                let seen = now.iter().map(|now| Seen { now: now.clone(), before: then(&now.uuid) });
-                picture.volumes = seen.collect();
-                known = now;
+                picture.volumes = seen(now, &picture.volumes);
             }
             let until = Instant::now() + picture.delay;
             loop {
@@ -84,22 +89,16 @@ pub fn run(options: &Top) -> Result<ExitCode> {
 
 /// The volumes that are mounted, or the one of that name.
 fn mounted(client: &mut Client, name: Option<&str>) -> Result<Vec<VolumeDetail>> {
-    let mut ask = |request| -> Result<VolumeAnswer> {
-        match client.ask(&Request::Volume { request: Box::new(request) })? {
-            Answer::Volume { volume } => Ok(volume),
-            other => Err(unexpected(&other)),
-        }
-    };
-    let VolumeAnswer::List { volumes } = ask(VolumeRequest::List)? else { return Ok(Vec::new()) };
+    let listed = client.ask_volume(VolumeRequest::List)?;
+    let VolumeAnswer::List { volumes } = listed else { return Ok(Vec::new()) };
     let mut details = Vec::new();
     for volume in volumes {
         if name.is_some_and(|name| name != volume.name && name != volume.uuid) {
             continue;
         }
         // One that has just been unmounted is not shown.
-        if let Ok(VolumeAnswer::Status { status }) =
-            ask(VolumeRequest::Status { volume: Some(volume.uuid) })
-        {
+        let asked = client.ask_volume(VolumeRequest::Status { volume: Some(volume.uuid) });
+        if let Ok(VolumeAnswer::Status { status }) = asked {
             details.push(*status);
         }
     }

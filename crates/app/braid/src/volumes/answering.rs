@@ -2,7 +2,7 @@
 //!
 //! Everything is asked of a volume on its shard; nothing here runs on a shard.
 
-use super::arrays::Arrays;
+use super::arrays::{Arrays, names_of};
 use super::bricks::HowAdded;
 use super::creating::{self, Wish};
 use super::finding;
@@ -16,7 +16,6 @@ use crate::output::size;
 use anyhow::{Context, Result, bail};
 use braid_control::protocol::Answer;
 use braid_control::protocol::volume::{VolumeAnswer, VolumeRequest};
-use braid_device::Opener;
 use braid_device::file::Mode;
 use braid_fuse::Without;
 use std::os::unix::fs::MetadataExt;
@@ -192,7 +191,7 @@ impl Volumes {
                 notes.extend(made.notes);
                 let claim = Uuid::parse_str(&made.uuid).context("the UUID of a new volume");
                 let claim = claim.and_then(|uuid| self.claim(uuid, &name)).inspect_err(|_| {
-                    arrays.give_back(&array_names_of(&prepared.bricks));
+                    arrays.give_back(&prepared.arrays());
                 })?;
                 (prepared.bricks, claim)
             }
@@ -223,7 +222,7 @@ impl Volumes {
         let (hosted, gone, more) = match Hosted::start(start, &self.events) {
             Ok(started) => started,
             Err(error) => {
-                give_back(arrays, &opened);
+                arrays.give_back(&names_of(&opened));
                 // Why a brick that was noted is not among them may be what the user has to mend.
                 let notes: String = notes.iter().map(|note| format!("\n  note: {note}")).collect();
                 bail!(
@@ -282,14 +281,6 @@ impl Volumes {
             false => format!("volume {} is unmounted", hosted.name),
         })
     }
-}
-
-fn give_back(arrays: &dyn Arrays, opened: &[(Member, Arc<dyn Opener>)]) {
-    arrays.give_back(&array_names_of(opened));
-}
-
-fn array_names_of(opened: &[(Member, Arc<dyn Opener>)]) -> Vec<String> {
-    opened.iter().filter_map(|(member, _)| member.array()).map(str::to_string).collect()
 }
 
 /// What cannot be a mount point is said before bricks are touched.

@@ -1,5 +1,6 @@
 //! The arrays of this server, as volumes see them.
 
+use crate::members::Member;
 use anyhow::Result;
 use braid_device::Opener;
 use std::sync::Arc;
@@ -20,4 +21,9 @@ pub trait Arrays {
 
     /// Arrays that were taken, and are not needed any more.
     fn give_back(&self, names: &[String]);
+}
+
+/// The names of the arrays among bricks that were opened.
+pub fn names_of(opened: &[(Member, Arc<dyn Opener>)]) -> Vec<String> {
+    opened.iter().filter_map(|(member, _)| member.array()).map(str::to_string).collect()
 }

@@ -3,7 +3,7 @@
 //!
 //! Invariant: nothing is written before everything that can be checked was checked.
 
-use super::arrays::Arrays;
+use super::arrays::{Arrays, names_of};
 use super::examining;
 use super::here;
 use super::kept;
@@ -57,7 +57,7 @@ pub struct Prepared {
 impl Prepared {
     /// The arrays among them.
     pub fn arrays(&self) -> Vec<String> {
-        self.bricks.iter().filter_map(|(brick, _)| brick.array()).map(str::to_string).collect()
+        names_of(&self.bricks)
     }
 
     /// The openers, in order.

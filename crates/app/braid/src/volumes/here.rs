@@ -9,7 +9,7 @@ use braid_filesystem::Time;
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use braid_shard::sync::Budget;
-use braid_volume::assemble::{self, AssembleOptions, Opened};
+use braid_volume::assemble::{self, AssembleOptions, FoundBrick, Opened};
 use braid_volume::{Clock, Volume};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -92,6 +92,20 @@ pub fn open(shard: &Shard, opener: &dyn Opener) -> Result<Rc<dyn Device>> {
     })
 }
 
+/// Opens bricks and reads their superblocks.
+///
+/// # Errors
+/// When one cannot be opened or read, or is no brick.
+pub async fn examine(shard: &Shard, bricks: &[Arc<dyn Opener>]) -> Result<Vec<FoundBrick>> {
+    let mut found = Vec::new();
+    for opener in bricks {
+        let name = || format!("brick {}", opener.name());
+        let device = open(shard, &**opener).with_context(name)?;
+        found.push(assemble::examine(shard, device).await.with_context(name)?);
+    }
+    Ok(found)
+}
+
 /// Brings up the volume on these bricks.
 ///
 /// # Errors
@@ -102,14 +116,9 @@ pub async fn bring_up(
     how: How,
     gone: OnGone,
 ) -> Result<Up> {
-    let (mut found, mut uuids) = (Vec::new(), Vec::new());
-    for opener in &bricks {
-        let name = || format!("brick {}", opener.name());
-        let device = open(shard, &**opener).with_context(name)?;
-        let brick = assemble::examine(shard, device).await.with_context(name)?;
-        uuids.push(Uuid::from_bytes(brick.superblock.brick_uuid));
-        found.push(brick);
-    }
+    let found = examine(shard, &bricks).await?;
+    let uuids: Vec<Uuid> =
+        found.iter().map(|brick| Uuid::from_bytes(brick.superblock.brick_uuid)).collect();
     let How { degraded, take_back, read_only } = how;
     let options = AssembleOptions { degraded, take_back, read_only };
     let assembly = assemble::assemble(found, options)?;

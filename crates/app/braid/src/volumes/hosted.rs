@@ -183,7 +183,7 @@ impl Hosted {
         Ok(Hosted::of(&up, start, None))
     }
 
-    /// The end of one that was [brought up](Hosted::bring_up).
+    /// It ends: everything is durable, and nothing of it is left on its shard.
     ///
     /// # Errors
     /// When not everything could be written.
@@ -300,8 +300,7 @@ impl Hosted {
         ));
         self.sync_from_above();
         self.unmount(true)?;
-        let key = self.key;
-        on_shard::run(&self.home, move |shard| async move { here::take_down(&shard, key).await })?
+        self.take_down()
     }
 
     /// Whether the kernel's requests come over io_uring.
@@ -340,14 +339,8 @@ impl Hosted {
     /// The mount is gone: all that was written is made durable, the bricks are closed. Gives the arrays among them.
     fn wind_up(&self, end: &Ended) -> Vec<String> {
         self.stop_exports();
-        let key = self.key;
-        let down =
-            on_shard::run(
-                &self.home,
-                move |shard| async move { here::take_down(&shard, key).await },
-            );
+        let down = self.take_down();
         let name = &self.name;
-        let down = down.and_then(|done| done);
         self.well.store(down.is_ok(), Ordering::Release);
         match (&end.by, down) {
             (_, Err(error)) => output::note(format!(

@@ -2,7 +2,7 @@
 //!
 //! Their bricks are found as for a mount, opened and locked, so that nobody mounts the volume meanwhile.
 
-use super::arrays::Arrays;
+use super::arrays::{Arrays, names_of};
 use super::finding;
 use super::here::{self, How};
 use super::hosted::{Hosted, Start, locked};
@@ -21,9 +21,8 @@ use braid_device::Opener;
 use braid_device::file::Mode;
 use braid_format::brick::{BrickSuperblock, VolumeName, VolumeState};
 use braid_fuse::Without;
-use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
-use braid_volume::assemble::{self, AssembleOptions, FoundBrick};
+use braid_volume::assemble::{self, AssembleOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -46,9 +45,7 @@ struct Taken<'a> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let members = self.bricks.iter();
-        let names: Vec<String> =
-            members.filter_map(|(member, _)| member.array()).map(str::to_string).collect();
+        let names = names_of(&self.bricks);
         self.bricks.clear();
         self.arrays.give_back(&names);
     }
@@ -62,17 +59,6 @@ impl Taken<'_> {
     fn names(&self) -> Vec<&str> {
         self.bricks.iter().map(|(member, _)| member.name.as_str()).collect()
     }
-}
-
-/// Reads the superblocks of bricks.
-async fn examine(shard: &Shard, openers: &[Arc<dyn Opener>]) -> Result<Vec<FoundBrick>> {
-    let mut found = Vec::new();
-    for opener in openers {
-        let name = || format!("brick {}", opener.name());
-        let device = here::open(shard, &**opener).with_context(name)?;
-        found.push(assemble::examine(shard, device).await.with_context(name)?);
-    }
-    Ok(found)
 }
 
 impl Volumes {
@@ -162,7 +148,7 @@ impl Volumes {
         let openers = taken.openers();
         let known = kept::named(&self.kept, name);
         let renamed = on_shard::run(&home, move |shard| async move {
-            let found = examine(&shard, &openers).await?;
+            let found = here::examine(&shard, &openers).await?;
             let assembly = assemble::assemble(found, AssembleOptions::default())?;
             let others = known.iter().find(|known| known.uuid != assembly.uuid.to_string());
             if let Some(other) = others {
@@ -203,7 +189,7 @@ impl Volumes {
         let (home, taken) = self.take_unmounted(&doing, which, mode, arrays)?;
         let openers = taken.openers();
         let superblocks: Vec<BrickSuperblock> = on_shard::run(&home, move |shard| async move {
-            let found = examine(&shard, &openers).await?;
+            let found = here::examine(&shard, &openers).await?;
             anyhow::Ok(found.into_iter().map(|brick| brick.superblock).collect())
         })??;
         let unsure = doubts(&superblocks);
@@ -222,7 +208,7 @@ impl Volumes {
         }
         let openers = taken.openers();
         on_shard::run(&home, move |shard| async move {
-            for brick in examine(&shard, &openers).await? {
+            for brick in here::examine(&shard, &openers).await? {
                 assemble::erase_brick(&shard, &brick).await?;
             }
             anyhow::Ok(())

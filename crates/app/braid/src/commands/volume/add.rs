@@ -3,7 +3,7 @@
 use super::asking::{connect, order, volume_name};
 use super::follow;
 use crate::cli::volume::Add;
-use crate::client::member_argument;
+use crate::client::member_arguments;
 use crate::commands::done::say_done;
 use crate::output;
 use anyhow::{Result, bail};
@@ -16,7 +16,7 @@ pub fn run(options: Add) -> Result<ExitCode> {
     }
     let mut client = connect(&options.control)?;
     let volume = volume_name(&options.name);
-    let bricks = options.bricks.iter().map(|text| member_argument(text)).collect::<Result<_>>()?;
+    let bricks = member_arguments(&options.bricks, &[])?;
     let request = VolumeRequest::Add {
         volume: volume.clone(),
         bricks,

@@ -91,10 +91,7 @@ pub(super) fn order(client: &mut Client, request: VolumeRequest) -> Result<Strin
 }
 
 pub(super) fn ask(client: &mut Client, request: VolumeRequest) -> Result<VolumeAnswer> {
-    match client.ask(&about(request))? {
-        Answer::Volume { volume } => Ok(volume),
-        other => Err(crate::client::unexpected(&other)),
-    }
+    client.ask_volume(request)
 }
 
 /// An answer about volumes that does not belong to the question.

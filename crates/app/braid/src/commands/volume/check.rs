@@ -3,7 +3,7 @@
 use super::asking::{about, ask, connect, order, unexpected, volume_name, with_server};
 use super::follow;
 use crate::cli::volume::Check;
-use crate::client::{Client, member_argument};
+use crate::client::{Client, member_arguments};
 use crate::commands::done::say_done;
 use crate::exit::DEGRADED;
 use crate::output::progress::Progress;
@@ -44,8 +44,7 @@ fn offline(options: &Check) -> Result<ExitCode> {
             "checking a volume that is not mounted: name it, `braid volume list` shows those that are known"
         )
     };
-    let bricks: Vec<String> =
-        options.bricks.iter().map(|text| member_argument(text)).collect::<Result<_>>()?;
+    let bricks: Vec<String> = member_arguments(&options.bricks, &[])?;
     let json = options.follow.json;
     let request =
         VolumeRequest::CheckUnmounted { volume: volume_name(name), bricks, repair: options.repair };

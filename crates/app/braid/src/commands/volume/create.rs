@@ -3,7 +3,7 @@
 
 use super::asking::{ask, connect, unexpected};
 use crate::cli::volume::Create;
-use crate::client::{Client, member_argument};
+use crate::client::{Client, member_argument, member_arguments};
 use crate::on_shard;
 use crate::output::{self, size, table};
 use crate::settings::kept::Kept;
@@ -15,8 +15,7 @@ use braid_nbd::ExportUri;
 use std::process::ExitCode;
 
 pub fn run(options: Create) -> Result<ExitCode> {
-    let bricks: Vec<String> =
-        options.bricks.iter().map(|text| member_argument(text)).collect::<Result<_>>()?;
+    let bricks: Vec<String> = member_arguments(&options.bricks, &[])?;
     if let Some(memory) =
         bricks.iter().find(|brick| ["ram:", "model:"].iter().any(|kind| brick.starts_with(kind)))
     {

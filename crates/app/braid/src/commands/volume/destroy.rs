@@ -2,7 +2,7 @@
 
 use super::asking::order_or_start;
 use crate::cli::volume::Destroy;
-use crate::client::member_argument;
+use crate::client::member_arguments;
 use crate::commands::done::say_done;
 use anyhow::{Result, bail};
 use braid_control::protocol::volume::VolumeRequest;
@@ -17,7 +17,7 @@ pub fn run(options: Destroy) -> Result<ExitCode> {
     }
     let request = VolumeRequest::Destroy {
         volume: name.clone(),
-        bricks: options.bricks.iter().map(|text| member_argument(text)).collect::<Result<_>>()?,
+        bricks: member_arguments(&options.bricks, &[])?,
         force: options.force,
         dry_run: options.dry_run,
     };

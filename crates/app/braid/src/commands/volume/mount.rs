@@ -3,7 +3,7 @@
 use super::asking::order_or_start_with;
 use super::host;
 use crate::cli::volume::Mount;
-use crate::client::member_argument;
+use crate::client::{member_argument, member_arguments};
 use crate::commands::done::say_done;
 use anyhow::{Context, Result};
 use braid_control::protocol::volume::VolumeRequest;
@@ -32,7 +32,7 @@ fn request(options: &Mount) -> Result<VolumeRequest> {
     Ok(VolumeRequest::Mount {
         name: options.name.clone(),
         dir: dir.to_string(),
-        bricks: options.bricks.iter().map(|text| member_argument(text)).collect::<Result<_>>()?,
+        bricks: member_arguments(&options.bricks, &[])?,
         degraded: options.degraded,
         take_back: options.take_back,
         read_only: options.read_only,

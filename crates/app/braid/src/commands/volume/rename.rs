@@ -2,7 +2,7 @@
 
 use super::asking::order_or_start;
 use crate::cli::volume::Rename;
-use crate::client::member_argument;
+use crate::client::member_arguments;
 use crate::commands::done::say_done;
 use anyhow::Result;
 use braid_control::protocol::volume::VolumeRequest;
@@ -12,7 +12,7 @@ pub fn run(options: Rename) -> Result<ExitCode> {
     let request = VolumeRequest::Rename {
         volume: options.name.clone(),
         name: options.new_name.to_string(),
-        bricks: options.bricks.iter().map(|text| member_argument(text)).collect::<Result<_>>()?,
+        bricks: member_arguments(&options.bricks, &[])?,
     };
     let said = order_or_start(&options.control, &options.state, request)?;
     say_done(&said, options.json)
