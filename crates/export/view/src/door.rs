@@ -18,12 +18,14 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The protocol's name.
 const PROTOCOL: &str = "fuse";
 /// The largest request of the kernel, in bytes.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// How long a stop waits for calls that are about to end. Files that stay open longer lose the view under them.
+const CALLS_END: Duration = Duration::from_secs(1);
 
 /// The resources that all users of a view may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,7 +221,7 @@ impl Export for Door {
         let Some(mount) = self.mount().take() else { return };
         self.register.close();
         Connections::stop_all(std::slice::from_ref(&self.shard), &self.register);
-        let Err((error, still)) = mount.unmount() else { return };
+        let Err((error, still)) = unmount_after_calls(mount) else { return };
         let lazily = matches!(error, UnmountError::Busy { .. });
         if !lazily {
             tracing::warn!("{error}");
@@ -229,6 +231,21 @@ impl Export for Door {
             && let Err((error, _)) = mount.unmount_lazily()
         {
             tracing::warn!("{error}");
+        }
+    }
+}
+
+/// Unmounts, and waits [`CALLS_END`] for that: who has just written the order that ended the last target is still in that
+/// call, and is to have its answer.
+fn unmount_after_calls(mut mount: Mount) -> Result<(), (UnmountError, Option<Mount>)> {
+    let patience = Instant::now() + CALLS_END;
+    loop {
+        match mount.unmount() {
+            Err((UnmountError::Busy { .. }, Some(still))) if Instant::now() < patience => {
+                std::thread::sleep(Duration::from_millis(2));
+                mount = still;
+            }
+            done => return done,
         }
     }
 }

@@ -14,6 +14,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const SIZE: u64 = 1 << 20;
 
@@ -75,6 +76,10 @@ impl Texts for Notes {
         match order {
             "no" => return Err(Errno::Invalid),
             "later" => return Err(Errno::Busy),
+            "slow" => {
+                self.0.lock().unwrap().push(order.to_string());
+                std::thread::sleep(Duration::from_millis(200));
+            }
             _ => self.0.lock().unwrap().push(order.to_string()),
         }
         Ok(())
@@ -234,4 +239,19 @@ fn a_stop_ends_the_mount_though_a_file_is_open() {
     assert!(world.door.locations("a").is_empty());
     drop(file);
     world.door.stop();
+}
+
+#[test]
+fn an_order_that_is_under_way_when_the_view_ends_is_answered() {
+    let world = World::new();
+    let path = world.path("notes/both");
+    let ordered = std::thread::spawn(move || {
+        OpenOptions::new().write(true).open(path).and_then(|mut text| text.write_all(b"slow"))
+    });
+    while fs::read_to_string(world.path("notes/both")).unwrap() != "slow\n" {
+        std::thread::yield_now();
+    }
+    // As a server that ends: the view first, then the threads that serve it.
+    drop(world);
+    ordered.join().unwrap().unwrap();
 }
