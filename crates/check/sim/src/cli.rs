@@ -22,6 +22,9 @@ pub struct Cli {
     /// With --seed: the run is that of a volume of files
     #[arg(long, requires = "seed", conflicts_with = "stacked")]
     volume: bool,
+    /// With --seed: the run is that of a volume of files of which the calls that came last are made, too
+    #[arg(long, requires = "seed", conflicts_with_all = ["stacked", "volume"])]
+    calls: bool,
     /// With --seed: the run is that of an array that gets other levels and shapes
     #[arg(long, requires = "seed", conflicts_with_all = ["stacked", "volume"])]
     levels: bool,
@@ -64,6 +67,9 @@ enum Command {
         /// Run volumes of files
         #[arg(long, alias = "volume")]
         volumes: bool,
+        /// Run volumes of files, of each of which the calls that came last are made, too
+        #[arg(long)]
+        calls: bool,
         /// Run single arrays that get other levels and shapes, and meet little else.
         #[arg(long)]
         levels: bool,
@@ -71,7 +77,7 @@ enum Command {
         #[arg(long)]
         growing: bool,
         /// Run single arrays that have a write journal
-        #[arg(long = "journaled", conflicts_with_all = ["arrays", "stacks", "volumes", "levels", "growing"])]
+        #[arg(long = "journaled", conflicts_with_all = ["arrays", "stacks", "volumes", "calls", "levels", "growing"])]
         with_journal: bool,
     },
     /// Run the seeds that failed once (seeds.txt)
@@ -131,6 +137,7 @@ pub fn main(cli: Cli) -> Result<()> {
             let asked = [
                 (cli.stacked, Kind::Stack),
                 (cli.volume, Kind::Volume),
+                (cli.calls, Kind::Calls),
                 (cli.short, Kind::Short),
                 (cli.levels, Kind::Levels),
                 (cli.growing, Kind::Growing),
@@ -148,6 +155,7 @@ pub fn main(cli: Cli) -> Result<()> {
                 arrays,
                 stacks,
                 volumes,
+                calls,
                 levels,
                 growing,
                 with_journal,
@@ -163,6 +171,7 @@ pub fn main(cli: Cli) -> Result<()> {
                 (arrays, Kind::Array),
                 (stacks, Kind::Stack),
                 (volumes, Kind::Volume),
+                (volumes || calls, Kind::Calls),
                 (levels, Kind::Levels),
                 (growing, Kind::Growing),
             ];
@@ -241,7 +250,7 @@ struct Totals {
 impl Totals {
     fn add(&mut self, seed: Seed, report: &Report) {
         self.stacks += u64::from(seed.kind == Kind::Stack);
-        self.volumes += u64::from(seed.kind == Kind::Volume);
+        self.volumes += u64::from(matches!(seed.kind, Kind::Volume | Kind::Calls));
         self.did.add(&report.did);
         self.liars += u64::from(report.lies);
         match report.verdict {

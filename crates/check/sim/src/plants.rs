@@ -36,6 +36,10 @@ const fn volume(class: &'static str, name: &'static str, does: &'static str) -> 
     plant(Kind::Volume, class, name, does)
 }
 
+const fn calls(class: &'static str, name: &'static str, does: &'static str) -> Plant {
+    plant(Kind::Calls, class, name, does)
+}
+
 const fn levels(class: &'static str, name: &'static str, does: &'static str) -> Plant {
     plant(Kind::Levels, class, name, does)
 }
@@ -66,6 +70,7 @@ const ERRORS: &str = "errors";
 const CUTS: &str = "cut files";
 const NAMES: &str = "names";
 const SPACE: &str = "space";
+const RIGHTS: &str = "rights";
 const CHECKS: &str = "blind checks";
 
 /// All of them: arrays, then stacks, then volumes.
@@ -169,6 +174,12 @@ pub const PLANTS: &[Plant] = &[
     volume(JOBS, "move-unlocked", "moves a stripe without the lock that keeps writers away"),
     volume(STALE, "generation-without-holder", "goes on with the superblocks when no brick with the metadata takes them"),
     volume(STALE, "returned-at-once", "calls a brick that is taken back away no more before it is as new as the others"),
+    calls(NAMES, "unnamed-forgotten", "does not note that a file made without a name is to be removed"),
+    calls(NAMES, "unnamed-for-ever", "lets a file that was made without a name get one after it has lost its last"),
+    calls(RIGHTS, "immutable-cut", "cuts a file that is immutable"),
+    calls(RIGHTS, "default-list-stays", "gives the files made in a directory nothing of its default list"),
+    calls(RIGHTS, "list-keeps-mode", "changes a mode and leaves the list that it is a part of"),
+    calls(SPACE, "trimmed-while-given", "discards free space that a file may be given meanwhile"),
     volume(CHECKS, "check-blind-to-leaks", "does not report blocks in use that are no file's"),
     volume(CHECKS, "check-blind-to-links", "takes the number of names that a file says it has for right"),
 ];

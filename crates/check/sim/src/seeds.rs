@@ -4,6 +4,7 @@ use crate::rng::{Rng, mix};
 use crate::run::plan::Plan;
 use crate::scenario::Scenario;
 use crate::verdict::{Counts, Report, Verdict};
+use crate::volume::Scope;
 use crate::world::Failure;
 use anyhow::{Context, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,6 +16,8 @@ const SAVED: &str = include_str!("../seeds.txt");
 /// Of 100 fresh seeds, how many are volumes, and how many of the others stacks.
 const VOLUMES: u64 = 15;
 const STACKS: u64 = 15;
+/// Of 100 volumes, how many draw all calls.
+const CALLS: u64 = 60;
 /// Of 100 single arrays, how many are about other levels and shapes.
 const LEVELS: u64 = 10;
 /// Of 100 that are left, how many are about arrays that grow.
@@ -29,6 +32,8 @@ pub enum Kind {
     Stack,
     /// A volume of files.
     Volume,
+    /// A volume of files of which the calls that came last are made, too (`crate::volume`).
+    Calls,
     /// One array that gets other levels and shapes, and meets little else.
     Levels,
     /// One array that grows, and meets little else.
@@ -46,6 +51,7 @@ impl Kind {
             Kind::Array => "arrays",
             Kind::Stack => "stacks",
             Kind::Volume => "volumes",
+            Kind::Calls => "volumes with all calls",
             Kind::Levels => "changes of the level",
             Kind::Growing => "growing arrays",
             Kind::Journaled => "arrays with a journal",
@@ -85,6 +91,11 @@ impl Seed {
             [first, ..] if !kinds.contains(&drawn) => *first,
             _ => drawn,
         };
+        let is_asked = kinds.is_empty() || kinds.contains(&Kind::Calls);
+        let kind = match kind {
+            Kind::Volume if is_asked && Rng::new(seed, 1017).percent(CALLS) => Kind::Calls,
+            kind => kind,
+        };
         Seed { seed, kind, plain: false }
     }
 
@@ -95,8 +106,13 @@ impl Seed {
                 crate::run::run(Plan::alone(Scenario::of(self.seed)), self.plain, verbose)
             }
             Kind::Stack => crate::run::run(Plan::stack(self.seed), self.plain, verbose),
-            Kind::Volume => {
-                let mut report = crate::volume::run(self.seed, !self.plain, verbose);
+            Kind::Volume | Kind::Calls => {
+                let scope = match (self.plain, self.kind) {
+                    (true, _) => Scope::Plain,
+                    (false, Kind::Calls) => Scope::Calls,
+                    (false, _) => Scope::Aimed,
+                };
+                let mut report = crate::volume::run(self.seed, scope, verbose);
                 if !self.plain
                     && report.verdict == Verdict::Passed
                     && let Some(failure) = crate::volume::holders::run(self.seed, verbose)
@@ -123,6 +139,7 @@ impl std::fmt::Display for Seed {
             Kind::Stack => " --stacked",
             Kind::Volume if self.plain => " --volume --plain",
             Kind::Volume => " --volume",
+            Kind::Calls => " --calls",
             Kind::Levels => " --levels",
             Kind::Growing => " --growing",
             Kind::Short => " --short",
@@ -161,6 +178,7 @@ pub fn saved() -> Result<Vec<Seed>> {
             let plain = line.starts_with("plain ");
             let (kind, rest) = of("stacked ", Kind::Stack)
                 .or_else(|| of("volume ", Kind::Volume))
+                .or_else(|| of("calls ", Kind::Calls))
                 .or_else(|| of("levels ", Kind::Levels))
                 .or_else(|| of("growing ", Kind::Growing))
                 .or_else(|| of("plain stacked ", Kind::Stack))
@@ -229,7 +247,8 @@ mod tests {
                 .map(|seed| Seed::fresh(seed, asked).kind)
                 .collect::<std::collections::BTreeSet<_>>()
         };
-        assert_eq!(kinds(&[]).len(), 5);
+        assert_eq!(kinds(&[]).len(), 6);
+        assert_eq!(kinds(&[Kind::Volume, Kind::Calls]).len(), 2);
         assert_eq!(kinds(&two), two.into_iter().collect());
         assert_eq!(kinds(&[Kind::Stack]), [Kind::Stack].into_iter().collect());
     }

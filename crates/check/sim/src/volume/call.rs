@@ -3,8 +3,8 @@
 use super::meta::Id;
 use super::stamp::{self, Version};
 use braid_filesystem::{
-    Allocate, Attr, Caller, DirEntry, Entry, Errno, FileSystem, Ino, Kind, NewNode, Opening,
-    RenameFlags, Seek, SetAttr, Space, Writing, XattrMode,
+    Allocate, Attr, Caller, DirEntry, Entry, Errno, FileFlags, FileSystem, Ino, Kind, NewNode,
+    Opening, RENAME_WHITEOUT, RenameFlags, Seek, SetAttr, Space, TrimRange, Writing, XattrMode,
 };
 use braid_shard::Pool;
 
@@ -27,11 +27,28 @@ pub enum What {
         kind: Kind,
         /// Permission bits.
         perm: u16,
+        /// Those that are not to be set.
+        umask: u16,
         /// Device number.
         rdev: u32,
         /// What it points to.
         target: Vec<u8>,
     },
+    /// A new file in the directory without a name.
+    MakeUnnamed {
+        /// Whose it is.
+        caller: Caller,
+        /// Permission bits.
+        perm: u16,
+        /// Those that are not to be set.
+        umask: u16,
+    },
+    /// The attributes of chattr(1).
+    Flags,
+    /// They are set.
+    SetFlags(FileFlags),
+    /// Devices are told of free space.
+    Trim(TrimRange),
     /// What a symbolic link points to.
     ReadLink,
     /// The file gets that name in the other, a directory.
@@ -104,6 +121,8 @@ pub enum Answer {
     Ino(Ino),
     /// Space.
     Space(Space),
+    /// The attributes of chattr(1).
+    Flags(FileFlags),
 }
 
 /// Reads a directory from its start to its end.
@@ -135,6 +154,16 @@ pub async fn list<F: FileSystem>(
     }
 }
 
+/// Writes of some files may be of the kind for which nobody waits.
+pub fn may_be_behind(id: Id) -> bool {
+    id.is_multiple_of(2)
+}
+
+/// This one is.
+pub fn is_behind(id: Id, what: &What) -> bool {
+    matches!(what, What::Write(.., version) if may_be_behind(id) && !version.is_multiple_of(4))
+}
+
 /// Makes the request of `fs`.
 ///
 /// `behind`: nobody waits to see on the bricks what is written.
@@ -154,15 +183,30 @@ pub async fn carry_out<F: FileSystem>(
         What::Lookup(name) => fs.lookup(on, name).await.map(Answer::Entry),
         What::Attr => fs.attr(on).await.map(Answer::Attr),
         What::SetAttr(caller, set) => fs.set_attr(*caller, on, *set).await.map(Answer::Attr),
-        What::Make { caller, name, kind, perm, rdev, target } => {
-            let node = NewNode { kind: *kind, perm: *perm, umask: 0, rdev: *rdev, target };
+        What::Make { caller, name, kind, perm, umask, rdev, target } => {
+            let node = NewNode { kind: *kind, perm: *perm, umask: *umask, rdev: *rdev, target };
             fs.make(*caller, on, name, node).await.map(Answer::Entry)
         }
+        What::MakeUnnamed { caller, perm, umask } => {
+            let (kind, target) = (Kind::File, &b""[..]);
+            let node = NewNode { kind, perm: *perm, umask: *umask, rdev: 0, target };
+            fs.make_unnamed(*caller, on, node).await.map(Answer::Entry)
+        }
+        What::Flags => fs.flags(on).await.map(Answer::Flags),
+        What::SetFlags(flags) => fs.set_flags(on, *flags).await.map(done),
+        What::Trim(range) => fs.trim(*range).await.map(Answer::Offset),
         What::ReadLink => fs.read_link(on).await.map(Answer::Bytes),
         What::Link(name) => fs.link(on, other, name).await.map(Answer::Entry),
         What::Unlink(name) => fs.unlink(on, name).await.map(done),
         What::RemoveDir(name) => fs.remove_dir(on, name).await.map(done),
-        What::Rename(name, new, flags) => fs.rename(on, name, other, new, *flags).await.map(done),
+        What::Rename(name, new, flags) => {
+            fs.rename(on, name, other, new, *flags).await?;
+            match flags.0 & RENAME_WHITEOUT.0 {
+                0 => Ok(Answer::Done),
+                // Nobody has been told which file the whiteout is.
+                _ => fs.lookup(on, name).await.map(Answer::Entry),
+            }
+        }
         What::Open(truncate) => {
             let how = Opening { truncate: *truncate, ..Opening::WRITE };
             fs.open(on, how).await.map(done)
@@ -203,6 +247,8 @@ impl std::fmt::Display for Call {
         match &self.what {
             What::Lookup(name) => write!(f, "lookup {} in f{on}", text(name)),
             What::Make { name, kind, .. } => write!(f, "make {kind:?} {} in f{on}", text(name)),
+            What::MakeUnnamed { .. } => write!(f, "make a file without a name in f{on}"),
+            What::SetFlags(flags) => write!(f, "set flags of f{on} to {flags:?}"),
             What::Link(name) => write!(f, "link f{on} as {} in f{other}", text(name)),
             What::Unlink(name) => write!(f, "unlink {} in f{on}", text(name)),
             What::RemoveDir(name) => write!(f, "remove dir {} in f{on}", text(name)),

@@ -53,6 +53,8 @@ impl Taste {
     }
 }
 
+/// Of 100 requests of a run that has them, how many are of the calls that came last.
+const LATER: u64 = 30;
 /// The farthest that files reach.
 const FAR: u64 = 1 << 43;
 
@@ -66,6 +68,9 @@ impl<F: FileSystem + 'static> Client<F> {
 
     fn choose(&self, model: &Model, taste: &Taste) -> Option<Call> {
         let rng = &self.rng;
+        if self.calls && rng.percent(LATER) {
+            return self.later(model, taste);
+        }
         if rng.percent(taste.durable) {
             let id = self.some(model, |_| true)?;
             let what = match rng.range(0..10) {
@@ -86,19 +91,19 @@ impl<F: FileSystem + 'static> Client<F> {
     }
 
     /// Some file that requests may name.
-    fn some(&self, model: &Model, which: impl Fn(&Node) -> bool) -> Option<Id> {
+    pub(super) fn some(&self, model: &Model, which: impl Fn(&Node) -> bool) -> Option<Id> {
         let usable = |(id, node): (&Id, &Node)| (self.has(*id) && which(node)).then_some(*id);
         let ids: Vec<Id> = model.now.nodes.iter().filter_map(usable).collect();
         ids.get(self.rng.below(ids.len())).copied()
     }
 
-    fn dir(&self, model: &Model) -> Option<Id> {
+    pub(super) fn dir(&self, model: &Model) -> Option<Id> {
         // A directory that is gone, now and then.
         let gone = self.rng.percent(3);
         self.some(model, |node| node.is_dir() && (gone || node.nlink > 0))
     }
 
-    fn name(&self, taste: &Taste) -> Vec<u8> {
+    pub(super) fn name(&self, taste: &Taste) -> Vec<u8> {
         match self.rng.range(0..60) {
             0 => vec![b'l'; 255],
             1 => vec![b'l'; 256],
@@ -271,14 +276,15 @@ impl<F: FileSystem + 'static> Client<F> {
         let perm = *rng.pick(&[0o644, 0o600, 0o755, 0o777, 0]);
         let caller = self.caller();
         let name = self.name(taste);
-        Some(call(self.dir(model)?, What::Make { caller, name, kind, perm, rdev, target }))
+        let umask = if self.calls { *rng.pick(&[0, 0o022, 0o077]) } else { 0 };
+        Some(call(self.dir(model)?, What::Make { caller, name, kind, perm, umask, rdev, target }))
     }
 
-    fn caller(&self) -> Caller {
+    pub(super) fn caller(&self) -> Caller {
         *self.rng.pick(&[Caller { uid: 0, gid: 0 }, Caller { uid: 1000, gid: 100 }])
     }
 
-    fn rename(&self, model: &Model, taste: &Taste) -> Option<Call> {
+    pub(super) fn rename(&self, model: &Model, taste: &Taste) -> Option<Call> {
         let rng = &self.rng;
         let (on, name) = match rng.range(0..20) {
             0 => (self.dir(model)?, self.name(taste)),
@@ -352,6 +358,6 @@ impl<F: FileSystem + 'static> Client<F> {
     }
 }
 
-fn call(on: Id, what: What) -> Call {
+pub(super) fn call(on: Id, what: What) -> Call {
     Call { on, other: on, what }
 }

@@ -1,6 +1,6 @@
 //! The user of a file system: makes requests, several at once, and compares every answer with the model.
 
-use super::call::{Answer, Call, What, carry_out};
+use super::call::{Answer, Call, What, carry_out, is_behind, may_be_behind};
 use super::history::History;
 use super::meta::{Change, Id, Key, Moment, ROOT, moment};
 use super::model::{Begun, Model};
@@ -59,6 +59,10 @@ pub struct Client<F> {
     pub unharmed: Option<Id>,
     /// What could not be read when everything was.
     pub unread: Vec<(Id, Range<u64>)>,
+    /// The calls that came last are drawn, too.
+    pub calls: bool,
+    /// Devices can be told of free space: all of them, or none; `None`: some, or arrays may.
+    pub trims: Option<bool>,
     /// Metadata has no room without an end.
     pub names_may_be_full: bool,
     /// Requests that ended.
@@ -67,16 +71,6 @@ pub struct Client<F> {
     pub full: u64,
     /// Requests that failed because a brick had.
     pub failures: u64,
-}
-
-/// Writes of some files may be of the kind for which nobody waits.
-fn may_be_behind(id: Id) -> bool {
-    id.is_multiple_of(2)
-}
-
-/// This one is.
-fn is_behind(id: Id, what: &What) -> bool {
-    matches!(what, What::Write(.., version) if may_be_behind(id) && !version.is_multiple_of(4))
 }
 
 impl<F: FileSystem + 'static> Client<F> {
@@ -99,6 +93,8 @@ impl<F: FileSystem + 'static> Client<F> {
             may_fail: None,
             unharmed: None,
             unread: Vec::new(),
+            calls: false,
+            trims: None,
             names_may_be_full: false,
             ended: 0,
             full: 0,
@@ -230,6 +226,8 @@ impl<F: FileSystem + 'static> Client<F> {
             Err(errno) if begun.plan.may.contains(&errno) => {
                 model.refuse(op);
                 let size = model.now.nodes.get(&call.on).map_or(0, |node| node.size);
+                let is_right = !matches!(call.what, What::Trim(_)) || self.trims != Some(true);
+                self.must(is_right, &call, "was refused, and the devices can do that");
                 if let What::Seek(offset, _) = call.what {
                     let data = model.data.get(&call.on);
                     let hole = data.is_none_or(|data| data.is_hole(offset..size));
@@ -275,13 +273,18 @@ impl<F: FileSystem + 'static> Client<F> {
             _ => false,
         };
         let takes_names = match &call.what {
-            What::Make { .. } | What::Link(_) | What::Rename(..) | What::SetXattr(..) => true,
+            What::Make { .. }
+            | What::MakeUnnamed { .. }
+            | What::Link(_)
+            | What::Rename(..)
+            | What::SetXattr(..) => true,
             What::SetAttr(_, set) => set.size.is_some(),
             _ => false,
         };
         let syncs = matches!(call.what, What::Fsync(_) | What::Sync);
         let data = match &call.what {
             What::Write(..) | What::Read(..) | What::Allocate(..) | What::Open(true) => true,
+            What::Trim(_) => true,
             What::SetAttr(_, set) => set.size.is_some(),
             _ => syncs,
         };
@@ -458,7 +461,10 @@ impl<F: FileSystem + 'static> Client<F> {
                 };
                 self.entry(model, call, begun, expected, &entry);
             }
-            (What::Make { .. }, Answer::Entry(entry)) => {
+            (
+                What::Make { .. } | What::MakeUnnamed { .. } | What::Rename(..),
+                Answer::Entry(entry),
+            ) if begun.plan.makes.is_some() => {
                 let number: Number = (entry.attr.ino, entry.generation);
                 if let Some(id) = model.id_of(number) {
                     let text = format!("{call} gave the number {number:?}, which is f{id}'s");
@@ -469,6 +475,19 @@ impl<F: FileSystem + 'static> Client<F> {
                     self.history.note(&[id], format!("f{id} is file {number:?}, made by {call}"));
                     self.entry(model, call, begun, Some(id), &entry);
                 }
+            }
+            // From one name of a file to another nothing is left to be a whiteout.
+            (What::Rename(name, ..), Answer::Entry(entry)) => {
+                let there = model.now.names.get(&(on, name.clone())).copied();
+                self.entry(model, call, begun, there, &entry);
+            }
+            (What::Flags, Answer::Flags(flags)) => {
+                let right = model.now.nodes.get(&on).is_some_and(|node| node.flags == flags);
+                self.must(right, call, &format!("gave {flags:?}, which was not set"));
+            }
+            (What::Trim(range), Answer::Offset(trimmed)) => {
+                let right = trimmed <= range.len && self.trims != Some(false);
+                self.must(right, call, &format!("gave {trimmed} bytes, more than can be"));
             }
             (What::Link(_), Answer::Entry(entry)) => {
                 self.entry(model, call, begun, Some(on), &entry);
@@ -654,6 +673,6 @@ impl<F: FileSystem + 'static> Client<F> {
     }
 }
 
-fn begun_needs(model: &Model, op: OpNr) -> Vec<super::rules::Need> {
+fn begun_needs(model: &Model, op: OpNr) -> Vec<super::expected::Need> {
     model.begun.get(&op).map(|begun| begun.plan.needs.clone()).unwrap_or_default()
 }

@@ -5,7 +5,7 @@ use super::file::NEVER;
 use super::meta::{Change, Id, Key, Meta, Moment, Span};
 use super::seen::{Number, Observed};
 use super::{OpNr, Tick};
-use braid_filesystem::{Attr, Kind};
+use braid_filesystem::{Attr, FileFlags, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A request that changes names or attributes, since the durable point.
@@ -52,6 +52,7 @@ struct Seen<'a> {
     names: BTreeMap<(Id, Vec<u8>), Id>,
     attrs: BTreeMap<Id, &'a Attr>,
     targets: BTreeMap<Id, &'a [u8]>,
+    flags: BTreeMap<Id, FileFlags>,
     xattrs: BTreeMap<(Id, Vec<u8>), &'a [u8]>,
     new: BTreeMap<Number, Id>,
 }
@@ -158,8 +159,9 @@ impl<'a> Candidates<'a> {
             .xattrs
             .iter()
             .filter_map(|((of, name), value)| Some(((known(of)?, name.clone()), &value[..])));
+        let flags = observed.flags.iter().filter_map(|(of, flags)| Some((known(of)?, *flags)));
         let (attrs, targets, xattrs) = (attrs.collect(), targets.collect(), xattrs.collect());
-        Ok(Seen { names, attrs, targets, xattrs, new })
+        Ok(Seen { names, attrs, targets, flags: flags.collect(), xattrs, new })
     }
 
     /// What nobody changed since the durable point is as it was.
@@ -277,6 +279,9 @@ fn compare(meta: &Meta, seen: &Seen<'_>, key: &Key) -> Result<(), (String, Id)> 
             };
             if let Some(why) = node.differs(attr) {
                 return Err((format!("f{id}: {why}"), *id));
+            }
+            if let Some(flags) = seen.flags.get(id).filter(|flags| **flags != node.flags) {
+                return Err((format!("f{id} has {flags:?}, should have {:?}", node.flags), *id));
             }
             if node.kind == Kind::Symlink && seen.targets.get(id) != Some(&node.target.as_slice()) {
                 return Err((format!("the symbolic link f{id} points elsewhere"), *id));

@@ -3,7 +3,7 @@
 //! The same table describes the present, the durable past and every candidate of what a crash may have left.
 //! Times are spans, since only the moments of asking and of answering are known; what is read narrows them.
 
-use braid_filesystem::{Attr, Kind, Time};
+use braid_filesystem::{Attr, FileFlags, Kind, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names a file for the whole run, whatever number it has.
@@ -81,6 +81,10 @@ pub struct Node {
     pub crtime: Span,
     /// Of a directory: the one that it is in.
     pub parent: Id,
+    /// It never had a name, and may get one.
+    pub unnamed: bool,
+    /// The attributes of chattr(1).
+    pub flags: FileFlags,
 }
 
 impl Node {
@@ -170,6 +174,8 @@ pub enum Change {
     Read(Id),
     /// A directory is in another.
     Parent(Id, Id),
+    /// The attributes of chattr(1).
+    Flags(Id, FileFlags),
 }
 
 /// What a change is of.
@@ -210,7 +216,8 @@ impl Change {
             | Change::Touch(id, _)
             | Change::Times(id, _)
             | Change::Read(id)
-            | Change::Parent(id, _) => Key::Node(*id),
+            | Change::Parent(id, _)
+            | Change::Flags(id, _) => Key::Node(*id),
         }
     }
 }
@@ -257,7 +264,8 @@ impl Meta {
             | Change::Touch(id, _)
             | Change::Times(id, _)
             | Change::Read(id)
-            | Change::Parent(id, _) => {
+            | Change::Parent(id, _)
+            | Change::Flags(id, _) => {
                 if let Some(node) = self.nodes.get_mut(id) {
                     apply_to(node, change, now, whole);
                 }
@@ -305,7 +313,10 @@ fn apply_to(node: &mut Node, change: &Change, now: Span, whole: bool) {
             node.size_most = node.size_most.max(*end);
         }
         Change::Grow(_, end) => node.size_most = node.size_most.max(node.size).max(*end),
-        Change::Links(_, by) => node.nlink = node.nlink.saturating_add_signed(*by),
+        Change::Links(_, by) => {
+            node.nlink = node.nlink.saturating_add_signed(*by);
+            node.unnamed &= *by < 0;
+        }
         Change::Touch(_, touch) => {
             let later = |old: Span| match touch.perhaps {
                 true => Span { from: old.from.min(now.from), to: old.to.max(now.to) },
@@ -328,6 +339,7 @@ fn apply_to(node: &mut Node, change: &Change, now: Span, whole: bool) {
         }
         Change::Read(_) => node.atime = now,
         Change::Parent(_, parent) => node.parent = *parent,
+        Change::Flags(_, flags) => node.flags = *flags,
         Change::Make(..) | Change::Name(..) | Change::Xattr(..) => {}
     }
 }

@@ -21,11 +21,15 @@
 //! Some runs do on purpose what chance seldom does just so (`aimed`); at their end every block is accounted for (`account`),
 //! and a record is damaged, which the volume's check must find (`damage`).
 //!
+//! Some runs also draw the calls that came last (`later`): files without a name, whiteouts, the attributes that chattr(1)
+//! sets, access control lists (`access_list`), trims. The others are as they were before there were any.
+//!
 //! In some runs bricks fail (`failures`): requests on data may then give EIO. What a brick has taken with it cannot be
 //! read until it is back, and is what it was then; all else is as above, and the check names exactly that.
 //!
 //! In some runs bricks are arrays, on several shards, whose own members fail (`over_arrays`): of that a volume sees nothing.
 
+pub mod access_list;
 mod account;
 mod aimed;
 pub mod array_bricks;
@@ -34,12 +38,14 @@ mod choose;
 pub mod client;
 mod cut;
 mod damage;
+pub mod expected;
 pub mod extents;
 mod failures;
 pub mod file;
 mod history;
 pub mod holders;
 mod jobs;
+mod later;
 pub mod ledger;
 #[cfg(test)]
 mod memory;
@@ -50,6 +56,7 @@ pub mod observe;
 mod over_arrays;
 pub mod plan;
 pub mod readable;
+pub mod rights;
 pub mod room;
 pub mod rules;
 mod run;
@@ -58,6 +65,7 @@ pub mod stamp;
 pub mod verify;
 
 pub use numbers::{OpNr, Tick};
+pub use plan::Scope;
 pub use run::run;
 
 #[cfg(test)]

@@ -10,14 +10,15 @@
 
 use super::call::{Call, What};
 use super::cut::{Candidates, Cut, Record};
+use super::expected::{Need, Plan};
 use super::extents::Extents;
 use super::file::{FileData, NEVER, Shown};
 use super::meta::{Change, Id, Key, Meta, Moment, Node, ROOT, Span};
-use super::rules::{self, Need, Plan};
+use super::rules;
 use super::seen::{Number, Observed};
 use super::stamp::{VERSIONS, Version};
 use super::{OpNr, Tick};
-use braid_filesystem::{Attr, Errno, Kind};
+use braid_filesystem::{Attr, Errno, FileFlags, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -98,6 +99,8 @@ impl Model {
             ctime: zero,
             crtime: zero,
             parent: ROOT,
+            unnamed: false,
+            flags: FileFlags::default(),
         };
         node.seen(root);
         let meta = Meta { nodes: BTreeMap::from([(ROOT, node)]), ..Meta::default() };

@@ -8,11 +8,15 @@ use std::collections::VecDeque;
 /// What did not work, where.
 pub type Trouble = (String, Errno);
 
-/// Walks from the root down. The caller holds a reference for each name in the result.
+/// Walks from the root down, and asks for the attributes of chattr(1) with `with_flags`. The caller holds a reference for each name in the result.
 ///
 /// # Errors
 /// The first request that failed.
-pub async fn walk<F: FileSystem>(fs: &F, plus: bool) -> Result<Observed, Trouble> {
+pub async fn walk<F: FileSystem>(
+    fs: &F,
+    plus: bool,
+    with_flags: bool,
+) -> Result<Observed, Trouble> {
     let mut seen = Observed::default();
     let at = |what: &str, ino: u64| {
         let text = format!("{what} of file {ino}");
@@ -23,6 +27,9 @@ pub async fn walk<F: FileSystem>(fs: &F, plus: bool) -> Result<Observed, Trouble
     let root_number = (ROOT, root.generation);
     seen.attrs.insert(root_number, root.attr);
     xattrs(fs, root_number, &mut seen).await?;
+    if with_flags {
+        flags(fs, root_number, Kind::Directory, &mut seen).await?;
+    }
     let mut dirs = VecDeque::from([root_number]);
     while let Some(dir) = dirs.pop_front() {
         let entries = list(fs, dir.0, 7, plus).await.map_err(at("read_dir", dir.0))?;
@@ -57,12 +64,28 @@ pub async fn walk<F: FileSystem>(fs: &F, plus: bool) -> Result<Observed, Trouble
                     _ => {}
                 }
                 xattrs(fs, number, &mut seen).await?;
+                if with_flags {
+                    flags(fs, number, found.attr.kind, &mut seen).await?;
+                }
             } else if found.attr.kind == Kind::Directory {
                 return Err((format!("directory {} has two names", number.0), Errno::Io));
             }
         }
     }
     Ok(seen)
+}
+
+async fn flags<F: FileSystem>(
+    fs: &F,
+    number: Number,
+    kind: Kind,
+    seen: &mut Observed,
+) -> Result<(), Trouble> {
+    if matches!(kind, Kind::File | Kind::Directory) {
+        let trouble = |errno| (format!("flags of file {}", number.0), errno);
+        seen.flags.insert(number, fs.flags(number.0).await.map_err(trouble)?);
+    }
+    Ok(())
 }
 
 async fn xattrs<F: FileSystem>(fs: &F, number: Number, seen: &mut Observed) -> Result<(), Trouble> {

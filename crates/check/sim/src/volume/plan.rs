@@ -48,6 +48,17 @@ fn finished(rng: &Rng, mut brick: BrickPlan, seed: u64) -> BrickPlan {
     brick
 }
 
+/// How much is drawn of what there is: each kind of run is what it was before there was the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// Nothing is done on purpose, and bricks are disks.
+    Plain,
+    /// Some things are done on purpose (`aimed`), and bricks may be arrays.
+    Aimed,
+    /// The calls that came last are made, too (`later`).
+    Calls,
+}
+
 /// See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct VolumePlan {
@@ -79,11 +90,14 @@ pub struct VolumePlan {
     pub aimed: bool,
     /// Bricks that are arrays.
     pub arrays: Arrays,
+    /// The calls that came last are drawn, too.
+    pub calls: bool,
 }
 
 impl VolumePlan {
-    /// That of `seed`; without `aimed` nothing is done on purpose, and bricks are disks.
-    pub fn of(seed: u64, aimed: bool) -> VolumePlan {
+    /// That of `seed`.
+    pub fn of(seed: u64, scope: Scope) -> VolumePlan {
+        let (aimed, calls) = (scope >= Scope::Aimed, scope >= Scope::Calls);
         let rng = Rng::new(seed, 30);
         let count = rng.log_range(1..7) as usize;
         let stripe = *rng.pick(&[16 << 10, 32 << 10, 64 << 10, 128 << 10, 128 << 10, 512 << 10]);
@@ -104,6 +118,7 @@ impl VolumePlan {
         let spares: Vec<BrickPlan> = spares.collect();
         let mut plan = VolumePlan {
             arrays: Arrays::none(),
+            calls,
             aimed: aimed && Rng::new(seed, 48).percent(60),
             metadata,
             bricks,
@@ -128,12 +143,27 @@ impl VolumePlan {
             let disks: Vec<&MemberKind> = plan.bricks.iter().map(|brick| &brick.kind).collect();
             plan.arrays = Arrays::of(seed, &disks, plan.all_bricks().count());
         }
+        if calls {
+            let rng = Rng::new(seed, 51);
+            let often = *rng.pick(&[0, 100, 100, 50]);
+            for brick in plan.bricks.iter_mut().chain(&mut plan.spares) {
+                brick.kind.info.discards = rng.percent(often);
+            }
+        }
         plan
     }
 
     /// The bricks, and after them those that can be added.
     pub fn all_bricks(&self) -> impl Iterator<Item = &BrickPlan> {
         self.bricks.iter().chain(&self.spares)
+    }
+
+    /// All bricks can be told of free space, or none; `None`: some, or arrays may.
+    pub fn trims(&self) -> Option<bool> {
+        let mut discards = self.all_bricks().map(|brick| brick.kind.info.discards);
+        let first = discards.next()?;
+        (self.arrays.all.is_empty() && self.faults == 0 && discards.all(|one| one == first))
+            .then_some(first)
     }
 
     /// Bytes of all data areas at the start.
@@ -153,7 +183,12 @@ impl VolumePlan {
             false => String::new(),
         };
         let faults = if self.faults > 0 { ", faults" } else { "" };
-        let aimed = if self.aimed { ", aimed" } else { "" };
+        let aimed = match (self.aimed, self.calls) {
+            (false, false) => "",
+            (true, false) => ", aimed",
+            (false, true) => ", all calls",
+            (true, true) => ", aimed, all calls",
+        };
         let metadata =
             self.metadata.map_or(String::new(), |room| format!(", metadata {}K", room >> 10));
         let arrays = self.arrays.describe();

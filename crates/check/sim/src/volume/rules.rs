@@ -1,86 +1,17 @@
-//! What POSIX says of each request: which errors it must give, or what it changes, and what must not go on beside it
-//! so that there is one right answer.
+//! What POSIX says of each request, as what is `expected` of it.
 
-use super::call::{Call, What};
+use super::access_list::is_list;
+use super::call::{Call, What, is_behind};
+use super::expected::{Bytes, Need, Plan, Thing};
 use super::file::SECTOR;
 use super::meta::{Change, Id, Meta, Moment, Node, Span, Touch, moment};
-use super::stamp::{Version, ZEROES};
+use super::rights::{Rights, Unless};
+use super::stamp::ZEROES;
 use braid_filesystem::{
-    Allocate, Caller, Errno, Kind, NAME_MAX, RENAME_EXCHANGE, RENAME_NOREPLACE, Seek, SetAttr,
-    SetTime, XATTR_NAME_MAX, XATTR_VALUE_MAX, XattrMode,
+    Allocate, Caller, Errno, Kind, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, Seek,
+    SetAttr, SetTime, XATTR_NAME_MAX, XATTR_VALUE_MAX, XattrMode,
 };
 use std::ops::Range;
-
-/// What a request needs to itself, or shares with its like.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Thing {
-    /// An entry of a directory.
-    Name(Id, Vec<u8>),
-    /// That a directory is there, and has or has not got entries.
-    Entries(Id),
-    /// The size of a file, and that its attributes change only in ways that do not depend on order.
-    Node(Id),
-    /// How many names a file has.
-    Links(Id),
-    /// All extended attributes of a file.
-    Xattrs(Id),
-    /// Which directory is in which.
-    Tree,
-    /// Bytes of a file, in whole sectors.
-    Bytes(Id, Range<u64>),
-}
-
-/// A thing, and whether it is needed alone.
-#[derive(Clone, Debug)]
-pub struct Need {
-    /// What.
-    pub thing: Thing,
-    /// Nobody else may have it.
-    pub alone: bool,
-}
-
-impl Need {
-    /// True when both cannot go on at once.
-    pub fn excludes(&self, other: &Need) -> bool {
-        let same = match (&self.thing, &other.thing) {
-            (Thing::Bytes(one, range), Thing::Bytes(two, other)) => {
-                one == two && range.start < other.end && other.start < range.end
-            }
-            (one, two) => one == two,
-        };
-        same && (self.alone || other.alone)
-    }
-}
-
-/// Bytes that change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bytes {
-    /// Of which file.
-    pub id: Id,
-    /// Which.
-    pub range: Range<u64>,
-    /// To what.
-    pub version: Version,
-    /// They were cut or punched.
-    pub firm: bool,
-}
-
-/// What is to happen.
-#[derive(Clone, Debug, Default)]
-pub struct Plan {
-    /// What must not go on beside it.
-    pub needs: Vec<Need>,
-    /// The errors of which one is right; none: it must go well.
-    pub errors: Vec<Errno>,
-    /// Errors that are right as well as success is.
-    pub may: Vec<Errno>,
-    /// What it changes.
-    pub changes: Vec<Change>,
-    /// Bytes that it changes.
-    pub bytes: Vec<Bytes>,
-    /// The file that it makes.
-    pub makes: Option<Id>,
-}
 
 const BOTH: Touch = Touch { mtime: true, ctime: true, perhaps: false };
 const CTIME: Touch = Touch { mtime: false, ctime: true, perhaps: false };
@@ -89,48 +20,6 @@ const PERHAPS: Touch = Touch { mtime: true, ctime: true, perhaps: true };
 /// `range` in whole sectors.
 pub fn sectors(range: Range<u64>) -> Range<u64> {
     range.start / SECTOR * SECTOR..range.end.div_ceil(SECTOR).saturating_mul(SECTOR)
-}
-
-impl Plan {
-    fn alone(&mut self, thing: Thing) {
-        self.needs.push(Need { thing, alone: true });
-    }
-
-    fn shared(&mut self, thing: Thing) {
-        self.needs.push(Need { thing, alone: false });
-    }
-
-    fn touch(&mut self, id: Id, touch: Touch) {
-        self.changes.push(Change::Touch(id, touch));
-    }
-
-    fn no(&mut self, error: Errno) {
-        self.errors.push(error);
-    }
-
-    /// The directory of a request on one of its names.
-    fn dir(&mut self, meta: &Meta, dir: Id, name: &[u8]) {
-        if name.len() > NAME_MAX {
-            self.no(Errno::NameTooLong);
-        }
-        match meta.nodes.get(&dir) {
-            Some(node) if !node.is_dir() => self.no(Errno::NotDirectory),
-            Some(node) if node.nlink == 0 => self.no(Errno::NotFound),
-            Some(_) => {}
-            None => self.no(Errno::NotFound),
-        }
-        self.shared(Thing::Entries(dir));
-    }
-
-    /// What a rule says when it gets to its end.
-    fn finish(mut self) -> Plan {
-        if !self.errors.is_empty() {
-            self.changes.clear();
-            self.bytes.clear();
-            self.makes = None;
-        }
-        self
-    }
 }
 
 /// What must happen to `call` when what is there is `meta`. `next` is the name of a new file.
@@ -159,40 +48,57 @@ pub fn plan(meta: &Meta, call: &Call, next: Id) -> Plan {
         }
         What::Attr | What::Sync | What::Space | What::Fsync(_) => {}
         What::Parent => plan.alone(Thing::Tree),
-        What::SetAttr(caller, set) => set_attr(&mut plan, on, node, *caller, set),
-        What::Make { caller, name, kind, perm, rdev, target } => {
+        What::SetAttr(_, set) => {
+            plan.sets(meta, on, set);
+            if let Some(perm) = set.perm {
+                plan.changes_mode(meta, on, perm);
+            }
+            set_attr(&mut plan, on, node, set);
+        }
+        What::Make { caller, name, kind, perm, umask, rdev, target } => {
             plan.dir(meta, on, name);
             plan.alone(Thing::Name(on, name.clone()));
             plan.shared(Thing::Node(on));
             if meta.names.contains_key(&(on, name.clone())) {
                 plan.no(Errno::Exists);
             }
-            let now = Span::at(0);
+            let rights = plan.inherits(meta, on, *kind, (*perm, *umask));
             let is_dir = *kind == Kind::Directory;
             let new = Node {
-                kind: *kind,
                 rdev: *rdev,
                 target: target.clone(),
-                perm: *perm,
-                uid: caller.uid,
-                gid: caller.gid,
                 size: target.len() as u64,
                 size_most: target.len() as u64,
                 nlink: if is_dir { 2 } else { 1 },
-                atime: now,
-                mtime: now,
-                ctime: now,
-                crtime: now,
-                parent: on,
+                ..new_node(on, *kind, *caller, &rights)
             };
-            plan.changes.push(Change::Make(next, Box::new(new)));
+            make(&mut plan, next, new, rights);
             plan.changes.push(Change::Name(on, name.clone(), Some(next)));
             if is_dir {
                 plan.changes.push(Change::Links(on, 1));
             }
             plan.touch(on, BOTH);
-            plan.makes = Some(next);
         }
+        What::MakeUnnamed { caller, perm, umask } => {
+            plan.dir(meta, on, b"");
+            let rights = plan.inherits(meta, on, Kind::File, (*perm, *umask));
+            let new = new_node(on, Kind::File, *caller, &rights);
+            make(&mut plan, next, Node { nlink: 0, unnamed: true, ..new }, rights);
+        }
+        What::Flags | What::SetFlags(_) if !matches!(node.kind, Kind::File | Kind::Directory) => {
+            plan.no(Errno::Unsupported);
+        }
+        What::Flags => plan.shared(Thing::Flags(on)),
+        What::SetFlags(flags) => {
+            plan.alone(Thing::Flags(on));
+            plan.shared(Thing::Node(on));
+            if flags.inherits_project && !node.is_dir() {
+                plan.no(Errno::Invalid);
+            }
+            plan.changes.push(Change::Flags(on, *flags));
+            plan.touch(on, CTIME);
+        }
+        What::Trim(_) => plan.may.push(Errno::Unsupported),
         What::ReadLink => {
             if node.kind != Kind::Symlink {
                 plan.no(Errno::Invalid);
@@ -207,9 +113,12 @@ pub fn plan(meta: &Meta, call: &Call, next: Id) -> Plan {
             if node.is_dir() {
                 plan.no(Errno::NotPermitted);
             }
-            if node.nlink == 0 {
+            if node.nlink == 0 && !node.unnamed {
                 plan.no(Errno::NotFound);
             }
+            plan.refused(meta, call.other, Unless::Immutable);
+            plan.refused(meta, on, Unless::Kept);
+            plan.comes_into(meta, call.other, on);
             if meta.names.contains_key(&(call.other, name.clone())) {
                 plan.no(Errno::Exists);
             }
@@ -221,20 +130,31 @@ pub fn plan(meta: &Meta, call: &Call, next: Id) -> Plan {
         What::Unlink(name) => remove(&mut plan, meta, on, name, false),
         What::RemoveDir(name) => remove(&mut plan, meta, on, name, true),
         What::Rename(name, new, flags) => {
-            rename(&mut plan, meta, (on, name), (call.other, new), flags.0);
+            rename(&mut plan, meta, (on, name), (call.other, new), (flags.0, next));
         }
-        What::Open(false) => {}
-        What::Open(true) => truncate(&mut plan, on, node, 0),
+        What::Open(cuts) => {
+            plan.refused(meta, on, Unless::Kept);
+            if *cuts {
+                truncate(&mut plan, on, node, 0);
+            }
+        }
         What::Read(..) => {}
         What::Write(offset, len, version) => {
             let range = *offset..*offset + *len as u64;
+            // What the kernel writes late was written when it was allowed.
+            if !is_behind(on, &call.what) {
+                plan.refused(meta, on, Unless::Immutable);
+            }
             plan.shared(Thing::Node(on));
             plan.alone(Thing::Bytes(on, sectors(range.clone())));
             plan.changes.push(Change::Grow(on, range.end));
             plan.touch(on, BOTH);
             plan.bytes.push(Bytes { id: on, range, version: *version, firm: false });
         }
-        What::Allocate(how, offset, len) => allocate(&mut plan, on, node, *how, *offset, *len),
+        What::Allocate(how, offset, len) => {
+            plan.allocates(meta, on, *how);
+            allocate(&mut plan, on, node, *how, *offset, *len);
+        }
         What::Seek(offset, what) => {
             if *what == Seek::Data {
                 plan.may.push(Errno::Nxio);
@@ -263,10 +183,20 @@ pub fn plan(meta: &Meta, call: &Call, next: Id) -> Plan {
                 XattrMode::Replace if !there => plan.no(Errno::NoData),
                 _ => {}
             }
-            plan.changes.push(Change::Xattr(on, name.clone(), Some(value.clone())));
-            plan.touch(on, CTIME);
+            plan.refused(meta, on, Unless::Kept);
+            let changes = match is_list(name) {
+                true => plan.sets_list(meta, on, node, name, value),
+                false => {
+                    plan.changes.push(Change::Xattr(on, name.clone(), Some(value.clone())));
+                    true
+                }
+            };
+            if changes {
+                plan.touch(on, CTIME);
+            }
         }
         What::Xattr(name) => {
+            plan.looks_at_list(on, name);
             plan.shared(Thing::Xattrs(on));
             too_long(&mut plan, name);
             if !meta.xattrs.contains_key(&(on, name.clone())) {
@@ -275,6 +205,10 @@ pub fn plan(meta: &Meta, call: &Call, next: Id) -> Plan {
         }
         What::Xattrs => plan.shared(Thing::Xattrs(on)),
         What::RemoveXattr(name) => {
+            plan.refused(meta, on, Unless::Kept);
+            if is_list(name) {
+                plan.alone(Thing::Lists(on));
+            }
             plan.alone(Thing::Xattrs(on));
             plan.shared(Thing::Node(on));
             too_long(&mut plan, name);
@@ -286,6 +220,37 @@ pub fn plan(meta: &Meta, call: &Call, next: Id) -> Plan {
         }
     }
     plan.finish()
+}
+
+/// A file without content, made in `dir`.
+fn new_node(dir: Id, kind: Kind, caller: Caller, rights: &Rights) -> Node {
+    let now = Span::at(0);
+    Node {
+        kind,
+        rdev: 0,
+        target: Vec::new(),
+        perm: rights.perm,
+        uid: caller.uid,
+        gid: caller.gid,
+        size: 0,
+        size_most: 0,
+        nlink: 1,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        crtime: now,
+        parent: dir,
+        unnamed: false,
+        flags: rights.flags,
+    }
+}
+
+fn make(plan: &mut Plan, id: Id, node: Node, rights: Rights) {
+    plan.changes.push(Change::Make(id, Box::new(node)));
+    for (name, value) in rights.lists {
+        plan.changes.push(Change::Xattr(id, name.to_vec(), Some(value)));
+    }
+    plan.makes = Some(id);
 }
 
 /// The name of an extended attribute may be that long, and no longer.
@@ -310,7 +275,7 @@ fn truncate(plan: &mut Plan, id: Id, node: &Node, size: u64) {
     plan.bytes.push(Bytes { id, range, version: ZEROES, firm: true });
 }
 
-fn set_attr(plan: &mut Plan, id: Id, node: &Node, _: Caller, set: &SetAttr) {
+fn set_attr(plan: &mut Plan, id: Id, node: &Node, set: &SetAttr) {
     plan.alone(Thing::Node(id));
     if let Some(size) = set.size {
         truncate(plan, id, node, size);
@@ -378,6 +343,7 @@ fn remove(plan: &mut Plan, meta: &Meta, dir: Id, name: &[u8], is_rmdir: bool) {
         (false, true) => plan.errors.extend([Errno::IsDirectory, Errno::NotPermitted]),
         _ => {}
     }
+    plan.loses_name(meta, dir, id);
     plan.changes.push(Change::Name(dir, name.to_vec(), None));
     plan.touch(dir, BOTH);
     gone(plan, meta, dir, id);
@@ -407,7 +373,7 @@ fn rename(
     meta: &Meta,
     (dir, name): (Id, &[u8]),
     (new_dir, new): (Id, &[u8]),
-    flags: u32,
+    (flags, next): (u32, Id),
 ) {
     plan.dir(meta, dir, name);
     plan.dir(meta, new_dir, new);
@@ -417,9 +383,11 @@ fn rename(
         plan.shared(Thing::Node(dir));
     }
     let (exchange, no_replace) = (flags & RENAME_EXCHANGE.0 != 0, flags & RENAME_NOREPLACE.0 != 0);
-    if exchange && no_replace {
+    let whiteout = flags & RENAME_WHITEOUT.0 != 0;
+    if exchange && (no_replace || whiteout) {
         plan.no(Errno::Invalid);
     }
+    plan.refused(meta, new_dir, Unless::Immutable);
     let source = meta.names.get(&(dir, name.to_vec())).copied();
     let target = meta.names.get(&(new_dir, new.to_vec())).copied();
     let is_dir = |id: Id| meta.nodes.get(&id).is_some_and(Node::is_dir);
@@ -429,6 +397,14 @@ fn rename(
     }
     let Some(source) = source else { return plan.no(Errno::NotFound) };
     plan.shared(Thing::Node(source));
+    plan.loses_name(meta, dir, source);
+    plan.comes_into(meta, new_dir, source);
+    if let Some(target) = target {
+        plan.loses_name(meta, new_dir, target);
+        if exchange {
+            plan.comes_into(meta, dir, target);
+        }
+    }
     if no_replace && target.is_some() {
         plan.no(Errno::Exists);
     }
@@ -468,7 +444,13 @@ fn rename(
             moved(plan, target, new_dir, dir);
         }
     } else {
-        plan.changes.push(Change::Name(dir, name.to_vec(), None));
+        plan.changes.push(Change::Name(dir, name.to_vec(), whiteout.then_some(next)));
+        if whiteout {
+            let flags = plan.inherits(meta, dir, Kind::CharDevice, (0, 0)).flags;
+            let rights = Rights { perm: 0, lists: Vec::new(), flags };
+            let node = new_node(dir, Kind::CharDevice, Caller::default(), &rights);
+            make(plan, next, node, rights);
+        }
         if let Some(target) = target {
             match (is_dir(source), is_dir(target)) {
                 (true, false) => plan.no(Errno::NotDirectory),

@@ -7,7 +7,7 @@ use super::ledger::{self, Pairs};
 use super::meta::Id;
 use super::model::Model;
 use super::over_arrays::{self, OverArrays, Running};
-use super::plan::VolumePlan;
+use super::plan::{Scope, VolumePlan};
 use super::room::Room;
 use crate::checkers::LOOKS;
 use crate::device::SimOpener;
@@ -89,9 +89,9 @@ pub(super) struct VolumeRun {
     requests: u64,
 }
 
-/// Carries out the run of the volume of `seed`; with `aimed` some runs also do what chance alone seldom does.
-pub fn run(seed: u64, aimed: bool, verbose: bool) -> Report {
-    let plan = VolumePlan::of(seed, aimed);
+/// Carries out the run of the volume of `seed`, of that scope.
+pub fn run(seed: u64, scope: Scope, verbose: bool) -> Report {
+    let plan = VolumePlan::of(seed, scope);
     let scenario = plan.describe();
     if verbose {
         println!("volume {seed}: {scenario}");
@@ -244,6 +244,7 @@ impl VolumeRun {
         let rng = Rng::new(self.world.seed, 40 + self.lives);
         let mut client = Client::new(rng, Rc::clone(&volume), &machine, clock);
         client.history = std::mem::take(&mut self.history);
+        (client.calls, client.trims) = (self.plan.calls, self.plan.trims());
         client.names_may_be_full = self.plan.metadata.is_some();
         client.may_fail = self.has_weak_bricks().then_some(false);
         match &mut self.model {

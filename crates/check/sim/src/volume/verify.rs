@@ -23,8 +23,8 @@ const WHOLE: u64 = 256 << 20;
 impl<F: FileSystem + 'static> Client<F> {
     fn observe(&self, machine: &Machine) -> Result<Observed, Over> {
         let fs = Rc::clone(&self.fs);
-        let plus = self.rng.percent(50);
-        let later = machine.begin(async move { walk(&*fs, plus).await });
+        let (plus, with_flags) = (self.rng.percent(50), self.calls);
+        let later = machine.begin(async move { walk(&*fs, plus, with_flags).await });
         match wait(machine, "a walk over all files", &later)? {
             Ok(observed) => Ok(observed),
             Err((what, errno)) => {
@@ -122,6 +122,23 @@ impl<F: FileSystem + 'static> Client<F> {
                 return Err(Over);
             }
             model.seen(id, attr);
+        }
+        for (number, flags) in &observed.flags {
+            let Some(id) = model.id_of(*number) else { continue };
+            if model.now.nodes.get(&id).is_some_and(|node| node.flags != *flags) {
+                let text = format!("f{id} has {flags:?}, which was not set");
+                self.fail("attributes_are_right", &text, &[id]);
+                return Err(Over);
+            }
+        }
+        for ((number, name), value) in &observed.xattrs {
+            let Some(id) = model.id_of(*number) else { continue };
+            if model.now.xattrs.get(&(id, name.clone())) != Some(value) {
+                let name = String::from_utf8_lossy(name);
+                let text = format!("attribute {name} of f{id} is not what was set");
+                self.fail("attributes_are_right", &text, &[id]);
+                return Err(Over);
+            }
         }
         let ids: Vec<Id> = observed.attrs.keys().filter_map(|of| model.id_of(*of)).collect();
         for id in ids {

@@ -9,6 +9,7 @@ use crate::transactions::Transactions;
 use braid_device::{Op, Request};
 use braid_filesystem::{Errno, TrimRange};
 use braid_format::volume::BLOCK;
+use braid_shard::plant::planted;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -46,24 +47,33 @@ async fn trim_brick(
     bricks: &Bricks,
     transactions: &Transactions,
     gate: &Rc<Gate>,
-    brick: &Brick,
+    brick: &Rc<Brick>,
     blocks: Range<u64>,
     min_len: u64,
 ) -> Result<u64, Errno> {
     let (mut at, mut trimmed) = (blocks.start, 0);
     loop {
         let _gate = gate.enter().await;
+        // It may have been detached since the last step: its device is somebody else's then.
+        if !bricks.get(brick.id).is_some_and(|known| Rc::ptr_eq(&known, brick)) {
+            return Ok(trimmed);
+        }
         let found = brick.space.reserve_to_trim(transactions, at..blocks.end).await;
         let found = found.map_err(|error| match error {
             SpaceError::Store(_) => Errno::Io,
             SpaceError::Record(error) => transactions.damaged(&error),
         })?;
         let Some((start, len)) = found else { return Ok(trimmed) };
+        if planted("trimmed-while-given") {
+            brick.space.trimmed((start, len));
+        }
         let discarded = match len * BLOCK >= min_len {
             true => discard(bricks, brick, (start, len)).await.map(|()| len * BLOCK),
             false => Ok(0),
         };
-        brick.space.trimmed((start, len));
+        if !planted("trimmed-while-given") {
+            brick.space.trimmed((start, len));
+        }
         trimmed += discarded?;
         at = start + len;
     }

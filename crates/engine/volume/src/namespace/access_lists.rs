@@ -5,6 +5,7 @@ use super::tree::Namespace;
 use braid_filesystem::{Errno, Kind, NewNode};
 use braid_format::access_list::{ACCESS, AccessList, DEFAULT};
 use braid_format::volume::keys;
+use braid_shard::plant::planted;
 use std::rc::Rc;
 
 /// The bits of a mode that a list stands for.
@@ -39,6 +40,7 @@ impl Namespace {
     ) -> Result<Rights, Errno> {
         let default = match node.kind {
             Kind::Symlink => None,
+            _ if planted("default-list-stays") => None,
             _ => self.stored_list(directory, DEFAULT).await?,
         };
         let Some(default) = default else {

@@ -6,6 +6,7 @@ use super::tree::Namespace;
 use braid_filesystem::{Caller, Errno, MODE_MASK, SetAttr, SetTime};
 use braid_format::access_list::ACCESS;
 use braid_format::volume::keys;
+use braid_shard::plant::planted;
 use std::rc::Rc;
 
 /// The type nibble of a directory.
@@ -26,6 +27,7 @@ impl Namespace {
             return Ok(());
         }
         if let Some(perm) = set.perm
+            && !planted("list-keeps-mode")
             && let Some(list) = self.list_for_mode(inode, perm).await?
         {
             self.transactions.set(keys::xattr(inode.ino(), ACCESS), Some(list));

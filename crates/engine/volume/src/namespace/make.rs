@@ -10,6 +10,7 @@ use braid_format::volume::NO_BRICK;
 use braid_format::volume::inode::{
     FLAG_INHERIT_PROJECT, FLAG_NO_ATTRIBUTES, FLAG_PINNED, FLAG_UNNAMED, InodeRecord,
 };
+use braid_shard::plant::planted;
 use std::rc::Rc;
 
 /// Names that a file can have.
@@ -67,7 +68,9 @@ impl Namespace {
         record.nlink = 0;
         record.flags |= FLAG_UNNAMED;
         let inode = self.add_node(self.record.new_ino()?, record, rights);
-        self.orphans.record(inode.ino());
+        if !planted("unnamed-forgotten") {
+            self.orphans.record(inode.ino());
+        }
         Ok(self.entry_of(&inode))
     }
 
@@ -170,7 +173,9 @@ impl Namespace {
         self.transactions.has_room_for(entry_bytes(name))?;
         self.inodes.edit(&inode, true, |record| {
             record.nlink += 1;
-            record.flags &= !FLAG_UNNAMED;
+            if !planted("unnamed-for-ever") {
+                record.flags &= !FLAG_UNNAMED;
+            }
         });
         if is_unnamed {
             self.orphans.is_named(ino);
