@@ -21,7 +21,11 @@ use Layer::{App, Check, Engine, Export, Pure, Runtime, Xtask};
 
 const TABLE: &[Arrows] = &[
     Arrows { from: Pure, below: &[], siblings: &[] },
-    Arrows { from: Runtime, below: &[Pure], siblings: &["shard", "device", "filesystem", "kv"] },
+    Arrows {
+        from: Runtime,
+        below: &[Pure],
+        siblings: &["shard", "device", "filesystem", "mirror", "kv"],
+    },
     Arrows { from: Engine, below: &[Pure, Runtime], siblings: &[] },
     Arrows { from: Export, below: &[Runtime], siblings: &["export"] },
     Arrows {
@@ -200,7 +204,7 @@ mod tests {
         assert_eq!(
             message,
             "crates/runtime/shard/Cargo.toml: user (runtime) depends on used (runtime); runtime may \
-             depend on pure, shard before device before filesystem before kv; move what both need into a lower crate, or let \
+             depend on pure, shard before device before filesystem before mirror before kv; move what both need into a lower crate, or let \
              the caller pass it in"
         );
     }

@@ -4,9 +4,9 @@ use crate::tables::{Effort, Row, Table};
 use anyhow::{Context, anyhow};
 use braid_device::Opener;
 use braid_device::file::{FileMember, Mode, create_sparse};
-use braid_kv::region::{DeviceRegion, Region};
-use braid_kv::{KvStore, Open, Store};
+use braid_kv::{KvStore, Store};
 use braid_load::{Report, Spread};
+use braid_mirror::{Mirror, Open, Region};
 use braid_shard::Shard;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -79,7 +79,10 @@ fn round(folder: &Path, copies: usize) -> anyhow::Result<Vec<Duration>> {
     let region = |copy| region(&shard, &folder.path().join(format!("region-{copy}")));
     let regions = (0..copies).map(region);
     let regions = regions.collect::<anyhow::Result<Vec<_>>>()?;
-    let store = shard.block_on(KvStore::open(&shard, regions, Open::Create, CACHE))?;
+    let home = shard.clone();
+    let mirror = async move { Mirror::open(&home, regions, Open::Create).await };
+    let mirror = shard.block_on(mirror)?;
+    let store = shard.block_on(KvStore::open(&shard, mirror, CACHE))?;
     let key = |n: u64| (n * 7919).to_be_bytes().to_vec();
     let mut times = Vec::new();
     let mut next = 0;
@@ -115,11 +118,10 @@ fn round(folder: &Path, copies: usize) -> anyhow::Result<Vec<Duration>> {
     Ok(times)
 }
 
-fn region(shard: &Shard, path: &Path) -> anyhow::Result<Box<dyn Region>> {
+fn region(shard: &Shard, path: &Path) -> anyhow::Result<Region> {
     create_sparse(path, REGION).with_context(|| format!("making {}", path.display()))?;
     let device = FileMember::open(path, Mode::ReadWrite)?.open(shard)?;
-    let region = DeviceRegion::new(shard, device, 0, REGION);
-    Ok(Box::new(region.with_context(|| format!("opening {}", path.display()))?))
+    Region::new(device, 0, REGION).with_context(|| format!("opening {}", path.display()))
 }
 
 fn per(start: Instant, count: u64) -> Duration {

@@ -61,7 +61,6 @@ mod files;
 mod filesystem;
 mod gate;
 mod grow;
-mod locks;
 mod membership;
 mod mount;
 mod mover;

@@ -34,6 +34,7 @@ mod target;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod trace;
+pub mod volatile;
 pub mod watch;
 pub mod write_back;
 

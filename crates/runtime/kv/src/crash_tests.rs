@@ -1,10 +1,10 @@
 //! Power cuts, damage and lost halves: what a database holds afterwards.
 
 use crate::database::Database;
-use crate::disk_tests::{Dice, Disk, Fuse};
-use crate::image::Image;
-use crate::mirror::Mirror;
 use crate::store::{Change, StoreError};
+use crate::testing::{Dice, Opened, cut, region};
+use braid_device::volatile::{Fuse, VolatileDisk as Disk};
+use braid_mirror::Open;
 use std::collections::BTreeMap;
 
 const SIZE: usize = 5 << 20;
@@ -12,14 +12,13 @@ pub(crate) const CACHE: usize = 1 << 20;
 
 pub(crate) type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-pub(crate) fn create(disks: &[Disk]) -> Database {
-    let mirror = Mirror::new(disks.iter().map(Disk::region).collect());
-    Database::create(Image::format(mirror).unwrap(), CACHE).unwrap()
+pub(crate) fn create(disks: &[Disk]) -> Opened {
+    Opened::new(disks, Open::Create, CACHE).unwrap()
 }
 
-pub(crate) fn open(disks: &[Disk], compare: bool) -> Result<Database, StoreError> {
-    let mirror = Mirror::new(disks.iter().map(Disk::region).collect());
-    Database::open(Image::open(mirror, compare)?, CACHE)
+pub(crate) fn open(disks: &[Disk], compare: bool) -> Result<Opened, StoreError> {
+    let how = if compare { Open::AfterCrash } else { Open::AfterStop };
+    Opened::new(disks, how, CACHE)
 }
 
 pub(crate) fn all(database: &mut Database) -> Result<Pairs, StoreError> {
@@ -83,20 +82,16 @@ pub(crate) fn work(
 /// The power goes; or only the process dies, and the disks' caches live on.
 pub(crate) fn stop(disks: &[Disk], dice: &mut Dice) {
     if dice.throw(3) > 0 {
-        disks.iter().for_each(|disk| disk.cut(dice));
+        disks.iter().for_each(|disk| cut(disk, dice));
     }
 }
 
 /// A half that was detached because it was being made equal to the other becomes one again.
-fn join_again(database: &mut Database, disks: &[Disk]) {
-    for dropped in database.with_image(|image| image.mirror().take_dropped()).unwrap() {
-        assert!(dropped.why.contains("being made equal"), "{}", dropped.why);
-        let disk = disks.iter().find(|disk| disk.region().name() == dropped.name).unwrap();
-        database.with_image(|image| image.join(disk.region())).unwrap().unwrap();
-        let mut next = Some(0);
-        while let Some(block) = next {
-            next = database.with_image(|image| image.copy_window(block)).unwrap().unwrap();
-        }
+fn join_again(database: &Opened, disks: &[Disk]) {
+    for detached in database.mirror.take_detached() {
+        assert!(detached.why.contains("being made equal"), "{}", detached.why);
+        let disk = disks.iter().find(|disk| disk.name() == detached.name).unwrap();
+        database.join(disk).unwrap();
     }
 }
 
@@ -129,7 +124,7 @@ fn survives(seed: u64) {
         crash_at_openings(&disks, &mut dice, &fuse);
         let mut again = open(&in_some_order(&disks, &mut dice), true)
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        join_again(&mut again, &disks);
+        join_again(&again, &disks);
         held = all(&mut again).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert!(
             held == acknowledged || held == under_way,
@@ -162,20 +157,20 @@ fn a_repair_relies_on_nothing_that_is_in_a_cache_only() {
     let after = apply(&before, &changes);
     let mut database = open(&disks, false).unwrap();
     // The process dies in the commit's flush: all of it is in the cache. The database flushes before it repairs.
-    disks[0].refuse_syncs(true);
+    disks[0].refuse_flushes(true);
     assert!(database.commit(&changes).is_err());
     drop(database);
-    disks[0].refuse_syncs(false);
-    for cut in 0..60 {
+    disks[0].refuse_flushes(false);
+    for round in 0..60 {
         // The power goes when the next process has begun to repair.
         let disk = [disks[0].fork()];
-        fuse.set(1 + cut % 4);
+        fuse.set(1 + round % 4);
         drop(open(&disk, true));
-        disk[0].cut(&mut dice);
+        cut(&disk[0], &mut dice);
         fuse.mend();
-        let mut again = open(&disk, true).unwrap_or_else(|error| panic!("cut {cut}: {error}"));
+        let mut again = open(&disk, true).unwrap_or_else(|error| panic!("cut {round}: {error}"));
         let held = all(&mut again).unwrap();
-        assert!(held == before || held == after, "cut {cut}");
+        assert!(held == before || held == after, "cut {round}");
     }
 }
 
@@ -256,7 +251,7 @@ fn what_one_half_has_lost_is_mended_from_the_other() {
         damage(&disks[hurt], &mut dice);
         let mut database = open(&disks, seed % 3 == 0).unwrap();
         assert_eq!(all(&mut database).unwrap(), held, "seed {seed}");
-        mended += database.with_image(|image| image.mended).unwrap();
+        mended += database.mirror.mended();
         database.close().unwrap();
     }
     assert!(mended > 5, "{mended}");
@@ -274,7 +269,7 @@ fn a_half_whose_header_is_damaged_is_detached_and_the_other_is_used() {
             disks[hurt].set_bytes(bytes);
             let mut database = open(&disks, compare).unwrap();
             assert_eq!(all(&mut database).unwrap(), held);
-            let dropped = database.with_image(|image| image.mirror().take_dropped()).unwrap();
+            let dropped = database.mirror.take_detached();
             assert_eq!(dropped.iter().map(|dropped| dropped.half).collect::<Vec<_>>(), [hurt]);
             assert!(dropped[0].why.contains("holds no store"), "{}", dropped[0].why);
         }
@@ -293,7 +288,7 @@ fn a_half_that_fails_is_detached_and_the_other_has_everything() {
         disks[failing].fail();
         let second = changes(&mut dice);
         database.commit(&second).unwrap();
-        let dropped = database.with_image(|image| image.mirror().take_dropped()).unwrap();
+        let dropped = database.mirror.take_detached();
         assert_eq!(dropped.len(), 1);
         assert_eq!(dropped[0].half, failing);
         assert!(dropped[0].why.contains("medium error"), "{}", dropped[0].why);
@@ -309,7 +304,7 @@ fn a_block_that_the_first_half_cannot_read_is_had_from_the_second() {
     let fuse = Fuse::default();
     let disks = [Disk::new("a", SIZE, &fuse), Disk::new("b", SIZE, &fuse)];
     let held = filled(&disks, &mut Dice::new(3));
-    (4..60).for_each(|block| disks[0].make_unreadable(block));
+    (4..60).for_each(|block| disks[0].make_unreadable(block * 4096));
     for compare in [false, true] {
         let mut database = open(&disks, compare).unwrap();
         assert_eq!(all(&mut database).unwrap(), held);
@@ -347,7 +342,7 @@ fn a_half_that_was_being_made_equal_to_the_other_is_not_taken_for_a_store() {
         let reversed = [disks[1].clone(), disks[0].clone()];
         let mut database =
             open(&reversed, true).unwrap_or_else(|error| panic!("cut {cut}: {error}"));
-        let dropped = database.with_image(|image| image.mirror().take_dropped()).unwrap();
+        let dropped = database.mirror.take_detached();
         interrupted += dropped.len();
         if dropped.is_empty() && !whole {
             continue;
@@ -381,9 +376,9 @@ fn survives_a_join(seed: u64) {
     let held = filled(&disks[..1], &mut dice);
     let mut database = open(&disks[..1], false).unwrap();
     fuse.set(1 + dice.throw(60));
-    database.with_image(|image| image.join(disks[1].region())).unwrap().unwrap();
+    let mut next = Some(database.mirror.join(region(disks[1].device())).unwrap());
     let (mut acknowledged, mut under_way) = (held.clone(), held);
-    let mut next = Some(0);
+    let mut joined = false;
     while !fuse.is_blown() {
         if dice.throw(2) == 0 {
             let changes = changes(&mut dice);
@@ -393,27 +388,24 @@ fn survives_a_join(seed: u64) {
                 done.unwrap();
                 acknowledged.clone_from(&under_way);
             }
-        } else if let Some(block) = next {
-            let copied = database.with_image(|image| image.copy_window(block)).unwrap();
+        } else if let Some(joining) = next.take() {
+            let copied = database.step(joining);
             if !fuse.is_blown() {
                 next = copied.unwrap();
+                joined = next.is_none();
             }
         }
     }
+    drop(next);
     drop(database);
-    disks.iter().for_each(|disk| disk.cut(&mut dice));
+    disks.iter().for_each(|disk| cut(disk, &mut dice));
     fuse.mend();
-    let joined = next.is_none();
     let current = if joined { in_some_order(&disks, &mut dice) } else { disks[..1].to_vec() };
     let mut database = open(&current, true).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     let held = all(&mut database).unwrap();
     assert!(held == acknowledged || held == under_way, "seed {seed}");
     if !joined {
-        database.with_image(|image| image.join(disks[1].region())).unwrap().unwrap();
-        let mut next = Some(0);
-        while let Some(block) = next {
-            next = database.with_image(|image| image.copy_window(block)).unwrap().unwrap();
-        }
+        database.join(&disks[1]).unwrap();
     }
     database.close().unwrap();
     for disk in &disks {
@@ -440,11 +432,10 @@ fn survives_a_creation(seed: u64) {
         left_over(&disks[1], &mut dice);
     }
     fuse.set(1 + dice.throw(30));
-    let mirror = Mirror::new(disks.iter().map(Disk::region).collect());
-    let made = Image::format(mirror).and_then(|image| Database::create(image, CACHE));
+    let made = Opened::new(&disks, Open::Create, CACHE);
     let whole = made.is_ok() && !fuse.is_blown();
     drop(made);
-    disks.iter().for_each(|disk| disk.cut(&mut dice));
+    disks.iter().for_each(|disk| cut(disk, &mut dice));
     fuse.mend();
     let found = open(&disks[..1], true).and_then(|mut database| all(&mut database));
     match found {
@@ -470,17 +461,14 @@ fn a_half_that_joins_has_everything_also_what_was_committed_meanwhile() {
     let mut held = filled(&disks[..1], &mut dice);
     let mut database = open(&disks[..1], false).unwrap();
     disks[1].set_bytes(vec![0x5a; SIZE]);
-    let joins = |database: &Database, disk: &Disk| {
-        database.with_image(|image| image.join(disk.region())).unwrap()
-    };
-    joins(&database, &disks[1]).unwrap();
+    let joins = |database: &Opened, disk: &Disk| database.mirror.join(region(disk.device()));
+    let mut next = Some(joins(&database, &disks[1]).unwrap());
     assert!(joins(&database, &disks[1]).is_err());
-    let mut next = Some(0);
-    while let Some(block) = next {
+    while let Some(joining) = next {
         let changes = changes(&mut dice);
         database.commit(&changes).unwrap();
         held = apply(&held, &changes);
-        next = database.with_image(|image| image.copy_window(block)).unwrap().unwrap();
+        next = database.step(joining).unwrap();
     }
     let last = changes(&mut dice);
     database.commit(&last).unwrap();
@@ -490,7 +478,7 @@ fn a_half_that_joins_has_everything_also_what_was_committed_meanwhile() {
     // One that is too small, and one that fails.
     let database = open(&disks[..1], false).unwrap();
     assert!(joins(&database, &Disk::new("small", SIZE / 2, &fuse)).is_err());
-    joins(&database, &disks[1]).unwrap();
+    let joining = joins(&database, &disks[1]).unwrap();
     disks[1].fail();
-    assert!(database.with_image(|image| image.copy_window(0)).unwrap().is_err());
+    assert!(database.step(joining).is_err());
 }

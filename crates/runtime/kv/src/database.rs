@@ -1,6 +1,6 @@
-//! The database behind a store: redb over an [`Image`], whose size is fixed unless the user grows it.
+//! The database behind a store: redb over a [`Storage`], whose size is fixed unless the user grows it.
 //!
-//! redb grows its storage by doubling and shrinks it when its end is free; a region does neither. So the image accepts any
+//! redb grows its storage by doubling and shrinks it when its end is free; a region does neither. So the storage accepts any
 //! length for a while. A transaction that made it longer than its blocks is rolled back before it is committed. Then
 //! the database is reopened, because redb uses the whole length of the storage that it opens, and the transaction is
 //! retried. If it still does not fit the result is [`StoreError::NoSpace`], and redb has not seen an error.
@@ -17,10 +17,10 @@
 //! Invariant: after an error that redb cannot continue after, every request fails with it until the store is opened
 //! again. Panics of redb do not leave this module.
 
-use crate::image::Image;
-use crate::page_source::Images;
-use crate::region::BLOCK;
+use crate::handle::Handle;
+use crate::storage::{Kept, Storage};
 use crate::store::{Change, Pair, StoreError, StoreSpace};
+use braid_mirror::BLOCK;
 use redb::{
     Builder, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction,
 };
@@ -41,6 +41,9 @@ const COMMITS: &str = "commits";
 
 /// Bytes that a pair takes in addition to its key and value, approximately.
 const PAIR_OVERHEAD: u64 = 16;
+
+/// The least size of a region, in bytes: the size of an empty database, with some room.
+pub const REGION_MIN: u64 = 4 << 20;
 
 /// A value that occupies a page of its own.
 const PAGE_FILLER: [u8; 3800] = [0; 3800];
@@ -84,7 +87,7 @@ enum Proof {
 
 /// See the module's documentation.
 pub(crate) struct Database {
-    images: Images,
+    storage: Kept,
     /// `None` after a failure.
     redb: Option<redb::Database>,
     failure: Option<StoreError>,
@@ -94,7 +97,7 @@ pub(crate) struct Database {
     capacity: u64,
     bytes: u64,
     commits: u64,
-    /// A lower bound of the free pages, and the length of the image for which it holds.
+    /// A lower bound of the free pages, and the length of the storage for which it holds.
     known_free: (u64, u64),
     /// The size at which the last proof of plenty failed. There is no further attempt until the store is smaller.
     scarce_at: Option<u64>,
@@ -105,49 +108,53 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// A new, empty database in `image`, which was just laid out.
+    /// The database in a mirror: a new, empty one where that was just made. After an unclean stop it is verified and repaired
+    /// first.
     ///
     /// # Errors
-    /// When the region cannot be written.
-    pub(crate) fn create(image: Image, cache_bytes: usize) -> Result<Database, StoreError> {
-        let mut database = Database::over(image, cache_bytes);
-        database.open_redb(false)?;
-        // Reopened, so that redb uses all blocks of the image.
-        database.reopen()?;
-        database.set_up()?;
-        Ok(database)
-    }
-
-    /// The database in `image`. After an unclean stop it is verified and repaired first.
-    ///
-    /// # Errors
-    /// [`StoreError::Damaged`] when no commit can be read as a whole; [`StoreError::Failed`] from the region.
-    pub(crate) fn open(image: Image, cache_bytes: usize) -> Result<Database, StoreError> {
-        let verify = image.sums_lost;
-        let mut database = Database::over(image, cache_bytes);
+    /// [`StoreError::Damaged`] when no commit can be read as a whole; [`StoreError::Failed`] from the mirror, and when a new one
+    /// is too small ([`REGION_MIN`]).
+    pub(crate) fn open(mirror: Handle, cache_bytes: usize) -> Result<Database, StoreError> {
+        let gone = |error| StoreError::Failed(format!("opening the metadata region: {error}"));
+        let (size, is_new) = mirror.region().map_err(gone)?;
+        if is_new && size < REGION_MIN {
+            let needed = REGION_MIN >> 20;
+            return Err(StoreError::Failed(format!(
+                "the metadata region has {size} bytes; give it {needed} MiB or more"
+            )));
+        }
+        let storage = Storage::new(mirror, is_new)?;
+        let verify = storage.must_verify()?;
+        let mut database = Database::over(storage, cache_bytes);
         database.open_redb(verify)?;
+        if is_new {
+            // Reopened, so that redb uses all blocks of the storage.
+            database.reopen()?;
+        }
         database.set_up()?;
-        database.with_image(Image::note_whole)??;
+        if !is_new {
+            database.with_storage(Storage::note_verified)??;
+        }
         Ok(database)
     }
 
-    /// Makes the database use the blocks by which its image has [grown](Image::prepare_growth).
+    /// Makes the database use the blocks by which its mirror has grown.
     ///
     /// # Errors
     /// See [`StoreError`]; nothing that was committed is lost by one.
     pub(crate) fn take_growth(&mut self) -> Result<(), StoreError> {
-        if !self.with_image(Image::take_growth)? {
+        if !self.with_storage(Storage::take_growth)?? {
             return Ok(());
         }
-        self.capacity = self.with_image(|image| image.capacity())?;
+        self.capacity = self.with_storage(|storage| storage.capacity())?;
         self.scarce_at = None;
         self.reopen()
     }
 
-    fn over(image: Image, cache_bytes: usize) -> Database {
-        let capacity = image.capacity();
+    fn over(storage: Storage, cache_bytes: usize) -> Database {
+        let capacity = storage.capacity();
         Database {
-            images: Images::keep(image),
+            storage: Kept::keep(storage),
             redb: None,
             failure: None,
             cache_bytes,
@@ -162,17 +169,17 @@ impl Database {
         }
     }
 
-    /// Works with the image below.
-    pub(crate) fn with_image<T>(
+    /// Works with the storage below.
+    pub(crate) fn with_storage<T>(
         &self,
-        work: impl FnOnce(&mut Image) -> T,
+        work: impl FnOnce(&mut Storage) -> T,
     ) -> Result<T, StoreError> {
-        self.images.with(work)
+        self.storage.with(work)
     }
 
     fn open_redb(&mut self, verify: bool) -> Result<(), StoreError> {
-        self.with_image(Image::leave_checking_to_database)?;
-        let (source, repaired) = (self.images.source(), self.images.source());
+        self.with_storage(Storage::leave_checking_to_database)??;
+        let (source, repaired) = (self.storage.backend(), self.storage.backend());
         let mut builder = Builder::new();
         builder.set_cache_size(self.cache_bytes);
         builder.set_check_integrity_on_open(verify);
@@ -180,7 +187,7 @@ impl Database {
         let opened = self.guard(move |_| Ok(builder.create_with_backend(source)?))?;
         self.redb = Some(opened);
         // A repair has verified everything that it kept, but an ordinary start relies on the data that it reads.
-        if !self.with_image(Image::check_sums)?? {
+        if !self.with_storage(Storage::check_by_mirror)?? {
             let error = StoreError::Damaged(
                 "it was stopped in order, and yet is not as it was left".to_string(),
             );
@@ -208,7 +215,7 @@ impl Database {
         Ok(())
     }
 
-    /// Closes the database and opens it again, so that it uses the whole length of the image.
+    /// Closes the database and opens it again, so that it uses the whole length of the storage.
     fn reopen(&mut self) -> Result<(), StoreError> {
         self.reader = None;
         self.known_free = (0, 0);
@@ -216,7 +223,7 @@ impl Database {
         if let Some(redb) = self.redb.take() {
             self.guard(move |_| Ok(redb.close()?))?;
         }
-        self.with_image(Image::reset)?;
+        self.with_storage(Storage::reset)?;
         self.open_redb(false)
     }
 
@@ -231,7 +238,7 @@ impl Database {
         match catch_unwind(AssertUnwindSafe(|| work(self))) {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {
-                let below = self.with_image(|image| image.error.take()).ok().flatten();
+                let below = self.with_storage(|storage| storage.error.take()).ok().flatten();
                 Err(self.fail(below.unwrap_or_else(|| told(&error))))
             }
             Err(_) => {
@@ -314,7 +321,7 @@ impl Database {
         if let Attempt::Done = self.attempt(changes, first)? {
             return Ok(());
         }
-        if self.with_image(|image| image.len() < image.capacity())? {
+        if self.with_storage(|storage| storage.len() < storage.capacity())? {
             self.reopen()?;
         } else if first == Proof::Exact {
             return Err(StoreError::NoSpace);
@@ -341,7 +348,7 @@ impl Database {
 
     /// Number of changes for which a commit is sure to find the pages.
     fn changes(&self) -> u64 {
-        let len = self.with_image(|image| image.len()).unwrap_or(0);
+        let len = self.with_storage(|storage| storage.len()).unwrap_or(0);
         let (known, at_len) = self.known_free;
         let known = if at_len == len { known } else { 0 };
         // Commits that make the store larger have left half of the reserve.
@@ -359,7 +366,7 @@ impl Database {
         (self.capacity / BLOCK as u64).saturating_sub(trees + self.last_written)
     }
 
-    /// Closes the database cleanly. Later requests fail; the image stays until the database is dropped.
+    /// Closes the database cleanly. Later requests fail; the storage stays until the database is dropped.
     ///
     /// # Errors
     /// When the clean end cannot be written; then the next start is a repair.
@@ -384,13 +391,13 @@ impl Database {
 
     /// False when a commit of this size cannot make the store nearly full.
     fn needs_proof(&self, changes: &[Change]) -> Result<bool, StoreError> {
-        let (len, room) = self.with_image(|image| (image.len(), image.capacity()))?;
+        let (len, room) = self.with_storage(|storage| (storage.len(), storage.capacity()))?;
         let pages = pages_touched(changes) + self.commit_pages(changes);
         let (free, at_len) = self.known_free;
         let wanted = pages + self.wanted_free(true, len, changes);
         let plenty =
             (at_len == len && free >= wanted) || (len >= room && self.surely_free() >= wanted);
-        // The image doubles until it has what it needs, and may do so once more in the commit.
+        // The storage doubles until it has what it needs, and may do so once more in the commit.
         let grows = len.max(pages * BLOCK as u64).saturating_mul(6) <= room;
         Ok(!plenty && !grows)
     }
@@ -399,7 +406,7 @@ impl Database {
     fn wanted_free(&self, larger: bool, len: u64, changes: &[Change]) -> u64 {
         let commit = self.commit_pages(changes);
         match larger {
-            // Opening the database once more gives the image the length that it lacks.
+            // Opening the database once more gives the storage the length that it lacks.
             true => (commit + self.reserve() / 2)
                 .saturating_sub(self.capacity.saturating_sub(len) / BLOCK as u64)
                 .max(commit),
@@ -410,14 +417,14 @@ impl Database {
     fn attempt(&mut self, changes: &[Change], proof: Proof) -> Result<Attempt, StoreError> {
         self.reader = None;
         let (before, commits) = (self.bytes, self.commits + 1);
-        let written = self.with_image(|image| image.written)?;
+        let written = self.with_storage(|storage| storage.written)?;
         let mut after = before;
         let mut proved = 0;
         let result = self.guard(|database| {
             let transaction = database.writing()?;
             after = database.apply(&transaction, changes)?;
             if proof != Proof::None && !database.overflows() {
-                let len = database.with_image(|image| image.len()).unwrap_or(0);
+                let len = database.with_storage(|storage| storage.len()).unwrap_or(0);
                 let wanted = database.wanted_free(after > before, len, changes);
                 let pages = match proof {
                     Proof::Plenty => {
@@ -445,7 +452,8 @@ impl Database {
         }
         if let Ok(Attempt::Done) = result {
             (self.bytes, self.commits) = (after, commits);
-            let (written, len) = self.with_image(|image| (image.written - written, image.len()))?;
+            let (written, len) =
+                self.with_storage(|storage| (storage.written - written, storage.len()))?;
             self.last_written = written;
             let (free, at_len) = self.known_free;
             let free = if at_len == len { free.max(proved) } else { proved };
@@ -462,14 +470,14 @@ impl Database {
         commits: u64,
         bytes: u64,
     ) -> Result<Attempt, StoreError> {
-        let refused = self.with_image(|image| std::mem::take(&mut image.refused))?;
+        let refused = self.with_storage(|storage| std::mem::take(&mut storage.refused))?;
         if !refused {
             return Err(error);
         }
         self.failure = None;
-        self.with_image(|image| {
-            image.reset();
-            image.error = None;
+        self.with_storage(|storage| {
+            storage.reset();
+            storage.error = None;
         })?;
         self.known_free = (0, 0);
         self.reopened += 1;
@@ -513,12 +521,12 @@ impl Database {
     }
 
     fn overflows(&self) -> bool {
-        self.with_image(|image| image.overflows()).unwrap_or(true)
+        self.with_storage(|storage| storage.overflows()).unwrap_or(true)
     }
 
     fn set_strict(&self, strict: bool) {
-        // Without an image the transaction has failed already.
-        let _ = self.with_image(|image| image.strict = strict);
+        // Without a storage the transaction has failed already.
+        let _ = self.with_storage(|storage| storage.strict = strict);
     }
 
     /// Allocates up to `pages` pages in `transaction`, as long as there are any, and frees them again.
@@ -544,7 +552,7 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // redb writes to the image when it is dropped, so it must be dropped first; that may panic.
+        // redb writes to the storage when it is dropped, so it must be dropped first; that may panic.
         let (redb, reader) = (self.redb.take(), self.reader.take());
         let _ = catch_unwind(AssertUnwindSafe(|| drop((reader, redb))));
     }

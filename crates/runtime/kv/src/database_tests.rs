@@ -1,13 +1,12 @@
 use super::*;
-use crate::mirror::Mirror;
-use crate::region::RamRegion;
-use crate::testing::put;
+use crate::testing::{Opened, put};
+use braid_device::volatile::{Fuse, VolatileDisk};
+use braid_mirror::Open;
 
 const CACHE: usize = 1 << 20;
 
-fn ram(size: usize) -> Database {
-    let mirror = Mirror::new(vec![Box::new(RamRegion::new("ram", size))]);
-    Database::create(Image::format(mirror).unwrap(), CACHE).unwrap()
+fn ram(size: usize) -> Opened {
+    Opened::new(&[VolatileDisk::new("ram", size, &Fuse::default())], Open::Create, CACHE).unwrap()
 }
 
 #[test]
@@ -104,9 +103,8 @@ mod model {
         #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
         #[test]
         fn reads_give_what_a_map_would(steps in steps()) {
-            let disk = crate::disk_tests::Disk::new("a", 4 << 20, &Default::default());
-            let mirror = || Mirror::new(vec![disk.region()]);
-            let mut database = Database::create(Image::format(mirror()).unwrap(), CACHE).unwrap();
+            let disk = [VolatileDisk::new("a", 4 << 20, &Fuse::default())];
+            let mut database = Opened::new(&disk, Open::Create, CACHE).unwrap();
             let mut map = BTreeMap::new();
             for step in steps {
                 match step {
@@ -134,8 +132,7 @@ mod model {
                     }
                     Step::Reopen => {
                         database.close().unwrap();
-                        let image = Image::open(mirror(), false).unwrap();
-                        database = Database::open(image, CACHE).unwrap();
+                        database = Opened::new(&disk, Open::AfterStop, CACHE).unwrap();
                     }
                 }
             }

@@ -1,17 +1,14 @@
 //! The bytes of a region, as they are on the disks of users: of our own image, and of redb's file in it. A version of either
 //! that cannot go on with what an earlier one has written must not get past these tests.
 
-use crate::database::Database;
-use crate::image::Image;
-use crate::mirror::Mirror;
-use crate::region::{BLOCK, Region, Underway, Write};
 use crate::store::Change;
-use braid_device::IoError;
+use crate::testing::Opened;
+use braid_device::volatile::{Fuse, VolatileDisk};
+use braid_mirror::{BLOCK, Open};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 
 const CACHE: usize = 1 << 20;
 const SIZE: usize = 6 << 20;
@@ -22,46 +19,14 @@ const FIXTURES: [(&str, &[u8]); 2] = [
     ("region-left.xz", include_bytes!("../tests/fixtures/region-left.xz")),
 ];
 
-/// A region whose bytes can be looked at from outside.
-#[derive(Clone)]
-struct Shown(Arc<Mutex<Vec<u8>>>);
-
-impl Shown {
-    fn of(bytes: Vec<u8>) -> Shown {
-        Shown(Arc::new(Mutex::new(bytes)))
-    }
-
-    fn mirror(&self) -> Mirror {
-        Mirror::new(vec![Box::new(self.clone())])
-    }
+fn disk(bytes: Vec<u8>) -> VolatileDisk {
+    let disk = VolatileDisk::new("shown", bytes.len(), &Fuse::default());
+    disk.set_bytes(bytes);
+    disk
 }
 
-impl Region for Shown {
-    fn name(&self) -> &str {
-        "shown"
-    }
-
-    fn size(&self) -> u64 {
-        self.0.lock().unwrap().len() as u64
-    }
-
-    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), IoError> {
-        let start = offset as usize;
-        buf.copy_from_slice(&self.0.lock().unwrap()[start..start + buf.len()]);
-        Ok(())
-    }
-
-    fn write(&mut self, writes: &Arc<Vec<Write>>) -> Underway {
-        for write in writes.iter() {
-            let start = write.offset as usize;
-            self.0.lock().unwrap()[start..start + write.data.len()].copy_from_slice(&write.data);
-        }
-        Underway::Ended(Ok(()))
-    }
-
-    fn sync(&mut self) -> Underway {
-        Underway::Ended(Ok(()))
-    }
+fn open(disk: &VolatileDisk, how: Open) -> Opened {
+    Opened::new(std::slice::from_ref(disk), how, CACHE).unwrap()
 }
 
 fn key(n: u32) -> Vec<u8> {
@@ -102,12 +67,12 @@ fn expected() -> Vec<(Vec<u8>, Vec<u8>)> {
 
 /// A region after all rounds.
 fn written(close: bool) -> Vec<u8> {
-    let region = Shown::of(vec![0; SIZE / BLOCK * BLOCK]);
-    let mut database = Database::create(Image::format(region.mirror()).unwrap(), CACHE).unwrap();
+    let region = disk(vec![0; SIZE / BLOCK * BLOCK]);
+    let mut database = open(&region, Open::Create);
     rounds().iter().for_each(|changes| database.commit(changes).unwrap());
-    let left = region.0.lock().unwrap().clone();
+    let left = region.bytes();
     database.close().unwrap();
-    if close { region.0.lock().unwrap().clone() } else { left }
+    if close { region.bytes() } else { left }
 }
 
 #[test]
@@ -115,8 +80,8 @@ fn regions_of_the_first_version_are_read_and_written_on() {
     for (name, packed) in FIXTURES {
         let mut bytes = Vec::new();
         lzma_rust2::XzReader::new(packed, false).read_to_end(&mut bytes).unwrap();
-        let region = Shown::of(bytes);
-        let open = || Database::open(Image::open(region.mirror(), true).unwrap(), CACHE).unwrap();
+        let region = disk(bytes);
+        let open = || open(&region, Open::AfterCrash);
         let mut database = open();
         assert!(database.scan(b"", &[0xff; 9], usize::MAX).unwrap() == expected(), "{name}");
         database.commit(&[(b"more".to_vec(), Some(vec![1; 5000]))]).unwrap();

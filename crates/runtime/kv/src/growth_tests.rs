@@ -1,23 +1,20 @@
 //! A store that grows while it is used: nothing is lost by a power cut at any write, and a full one goes on.
 
 use crate::crash_tests::{
-    CACHE, Pairs, all, apply, changes, crash_at_openings, create, in_some_order, open, stop, work,
+    Pairs, all, apply, changes, crash_at_openings, create, in_some_order, open, stop, work,
 };
 use crate::database::Database;
-use crate::disk_tests::{Dice, Disk, Fuse};
-use crate::image::Image;
-use crate::mirror::Mirror;
 use crate::store::{Change, StoreError};
+use crate::testing::{Dice, Opened};
+use braid_device::volatile::{Fuse, VolatileDisk as Disk};
 
 const SMALL: usize = 5 << 20;
 const LARGE: usize = 8 << 20;
 const LARGEST: usize = 9 << 20;
 
 /// Lays out what the first `size` bytes of the disks have more.
-fn prepare(database: &Database, disks: &[Disk], size: usize) -> Result<bool, StoreError> {
-    let regions = disks.iter().enumerate().map(|(half, disk)| (half, disk.first(size).region()));
-    let regions = regions.collect();
-    database.with_image(|image| image.prepare_growth(regions))?
+fn prepare(database: &Opened, disks: &[Disk], size: usize) -> Result<bool, StoreError> {
+    database.prepare_growth(disks.iter().map(|disk| disk.first(size)).enumerate().collect())
 }
 
 fn first(disks: &[Disk], size: usize) -> Vec<Disk> {
@@ -67,11 +64,7 @@ fn a_full_store_that_grows_goes_on_and_is_the_same_on_either_half() {
     // A new half in one piece takes all of it.
     let database = open(&disks[..1], false).unwrap();
     let joins = Disk::new("c", LARGEST, &fuse);
-    database.with_image(|image| image.join(joins.region())).unwrap().unwrap();
-    let mut next = Some(0);
-    while let Some(block) = next {
-        next = database.with_image(|image| image.copy_window(block)).unwrap().unwrap();
-    }
+    database.join(&joins).unwrap();
     drop(database);
     assert_eq!(all(&mut open(&[joins], true).unwrap()).unwrap(), held);
 }
@@ -126,16 +119,13 @@ fn survives(seed: u64, cut: u64) -> bool {
     // The superblocks may name what the store has not laid out.
     crash_at_openings(&disks, &mut dice, &fuse);
     let disks = in_some_order(&disks, &mut dice);
-    let mirror = Mirror::new(disks.iter().map(Disk::region).collect());
-    let image = Image::open(mirror, true).unwrap_or_else(|error| panic!("{seed} {cut}: {error}"));
-    let mut database =
-        Database::open(image, CACHE).unwrap_or_else(|error| panic!("{seed} {cut}: {error}"));
+    let mut database = open(&disks, true).unwrap_or_else(|error| panic!("{seed} {cut}: {error}"));
     let now = all(&mut database).unwrap_or_else(|error| panic!("{seed} {cut}: {error}"));
     assert!(now == acknowledged || now == under_way, "{seed} {cut}");
     // It grows after all, where it had not, and goes on.
-    let halves: Vec<usize> = database.with_image(|image| image.mirror().held().collect()).unwrap();
-    let held = halves.iter().map(|half| (*half, disks[*half].region())).collect();
-    database.with_image(|image| image.prepare_growth(held)).unwrap().unwrap();
+    let halves: Vec<usize> = database.mirror.held().collect();
+    let held = halves.iter().map(|half| (*half, disks[*half].clone())).collect();
+    database.prepare_growth(held).unwrap();
     database.take_growth().unwrap();
     let more: Vec<Change> =
         (0..120u64).map(|n| (n.to_le_bytes().to_vec(), Some(vec![n as u8; 20_000]))).collect();

@@ -1,5 +1,6 @@
 //! The interface of a store: keys and values, commits, errors.
 
+use braid_mirror::MirrorError;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -34,6 +35,15 @@ pub enum StoreError {
     /// The store does not work any more; opening it again may help.
     #[error("the metadata store failed: {0}")]
     Failed(String),
+}
+
+impl From<MirrorError> for StoreError {
+    fn from(error: MirrorError) -> StoreError {
+        match error {
+            MirrorError::Damaged(why) => StoreError::Damaged(why),
+            MirrorError::Failed(why) => StoreError::Failed(why),
+        }
+    }
 }
 
 /// The capacity of a store and its use.

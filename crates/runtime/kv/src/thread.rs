@@ -2,17 +2,16 @@
 //!
 //! Requests go through a channel and are executed in the order in which they were made, so a read that was made
 //! after a commit waits for it. Answers come back as messages to the shard, several in one message if several are ready.
-//! A report of the thread precedes the answers to the requests during which it arose.
 //!
-//! The regions of the thread may be on devices of the same shard, so nothing here may make the shard wait for the thread.
+//! The mirror below lives on a shard, usually the same, and the thread waits for it: so nothing here may make the shard
+//! wait for the thread.
 //!
 //! Invariant: every request is answered, also when the thread ends.
 
 use crate::database::Database;
-use crate::image::Image;
-use crate::mirror::{Dropped, Mirror};
-use crate::region::Region;
+use crate::handle::{Handle, Route};
 use crate::store::{Answer, Begun, Change, Pair, Store, StoreError, StoreSpace};
+use braid_mirror::Mirror;
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use braid_shard::sync::{Promise, promise};
@@ -33,32 +32,11 @@ pub fn catches_panics() -> bool {
 /// The most answers in one message.
 const ANSWERS_MAX: usize = 64;
 
-/// The most requests between two windows of a copy.
-const REQUESTS_MAX: usize = 64;
-
-/// The state in which the regions of a store were left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Open {
-    /// There is no store in them: they are formatted, and their content is lost.
-    Create,
-    /// The store was stopped cleanly, so two regions have the same content.
-    AfterStop,
-    /// The store was not stopped cleanly, or that is unknown: of two regions the second is made equal to the first.
-    /// Both must have been in use until the end.
-    AfterCrash,
-}
-
-/// Is called for regions that were dropped.
-type Reporter = Rc<dyn Fn(&Dropped)>;
-
 enum Request {
     Get(Vec<u8>),
     Scan(Vec<u8>, Vec<u8>, usize),
     /// The changes, and a message to wait for before they are written.
     Commit(Vec<Change>, Option<mpsc::Receiver<()>>),
-    AddHalf(Box<dyn Region>),
-    DropHalf(usize),
-    PrepareGrowth(Vec<(usize, Box<dyn Region>)>),
     TakeGrowth,
     Stop,
 }
@@ -93,8 +71,6 @@ impl Waiting {
 struct Delivery {
     answers: Vec<(usize, Reply)>,
     space: StoreSpace,
-    dropped: Vec<Dropped>,
-    mended: u64,
 }
 
 /// The stores of a shard, by number.
@@ -110,10 +86,6 @@ struct Inner {
     requests: mpsc::Sender<(usize, Request)>,
     waiting: RefCell<Slab<Waiting>>,
     space: Cell<StoreSpace>,
-    mended: Cell<u64>,
-    reporter: RefCell<Option<Reporter>>,
-    /// Reports that came while there was no reporter.
-    early: RefCell<Vec<Dropped>>,
 }
 
 impl Drop for Inner {
@@ -122,7 +94,7 @@ impl Drop for Inner {
     }
 }
 
-/// A store in one or two regions; see [`Store`]. Cheap to clone; clones are the same store. When the last is dropped the
+/// A store in a mirror; see [`Store`]. Cheap to clone; clones are the same store. When the last is dropped the
 /// store is closed cleanly some time later; [`stop`](KvStore::stop) waits for that.
 #[derive(Clone)]
 pub struct KvStore {
@@ -130,20 +102,15 @@ pub struct KvStore {
 }
 
 impl KvStore {
-    /// Opens the store in `regions`, one or two, the current one first. `cache_bytes` is the size of the database's
-    /// cache.
+    /// Opens the store in `mirror`, whose devices are open on `shard`, or makes one where the mirror was just made. Nobody else
+    /// may write to the mirror until the store has stopped. `cache_bytes` is the size of the database's cache.
     ///
     /// A store that was not stopped cleanly is verified completely before it answers.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] when there is no store, or none that can be read as a whole; [`StoreError::Failed`] when the
-    /// regions are too small ([`REGION_MIN`](crate::REGION_MIN)) or fail, or there can be no thread.
-    pub fn open(
-        shard: &Shard,
-        regions: Vec<Box<dyn Region>>,
-        how: Open,
-        cache_bytes: usize,
-    ) -> Answer<KvStore> {
+    /// mirror is too small ([`REGION_MIN`](crate::REGION_MIN)) or fails, or there can be no thread.
+    pub fn open(shard: &Shard, mirror: Rc<Mirror>, cache_bytes: usize) -> Answer<KvStore> {
         let stores = shard.local::<Stores>();
         let number = stores.last.get() + 1;
         stores.last.set(number);
@@ -154,17 +121,15 @@ impl KvStore {
             requests,
             waiting: RefCell::new(Slab::new()),
             space: Cell::new(StoreSpace::default()),
-            mended: Cell::new(0),
-            reporter: RefCell::new(None),
-            early: RefCell::new(Vec::new()),
         });
         stores.stores.borrow_mut().insert(number, Rc::downgrade(&inner));
         let (giver, opened) = promise(shard);
         let slot = inner.waiting.borrow_mut().insert(Waiting::Done(giver));
         let farewell = Farewell { shard: shard.remote(), number };
+        let route = Route::new(shard, mirror);
         let started =
             std::thread::Builder::new().name(format!("{NAME}{number}")).spawn(move || {
-                KvThread::run(farewell, received, slot, regions, how, cache_bytes);
+                KvThread::run(farewell, received, slot, route, cache_bytes);
             });
         let store = KvStore { inner };
         Box::pin(async move {
@@ -178,52 +143,7 @@ impl KvStore {
         })
     }
 
-    /// Calls `reporter` on the shard for every region that the store drops. The call comes before the answer to the request
-    /// during which that happened, so that the owner can record the loss for the next start before it relies on the
-    /// answer. Regions that were dropped earlier, while the store was opened, are reported immediately.
-    pub fn on_dropped(&self, reporter: impl Fn(&Dropped) + 'static) {
-        let reporter: Reporter = Rc::new(reporter);
-        let early = self.inner.early.take();
-        for dropped in &early {
-            reporter(dropped);
-        }
-        *self.inner.reporter.borrow_mut() = Some(reporter);
-    }
-
-    /// Blocks that one region had lost and that were repaired from the other, since the store was opened.
-    pub fn mended(&self) -> u64 {
-        self.inner.mended.get()
-    }
-
-    /// Copies the store to `region`, which becomes the second half; its content is lost. The store goes on meanwhile. Answers
-    /// when the copy is complete.
-    ///
-    /// # Errors
-    /// [`StoreError::Failed`] when there are two halves already, the region is too small, or it fails: the store goes on
-    /// without it.
-    pub fn add_half(&self, region: Box<dyn Region>) -> Answer<()> {
-        self.ask_done(Request::AddHalf(region))
-    }
-
-    /// Drops a half: 0 for the first region that was given, 1 for the second, or the one that was added in its place.
-    ///
-    /// # Errors
-    /// [`StoreError::Failed`] when nothing would be left.
-    pub fn drop_half(&self, half: usize) -> Answer<()> {
-        self.ask_done(Request::DropHalf(half))
-    }
-
-    /// Replaces halves (numbered as for [`drop_half`](KvStore::drop_half)) by larger regions with the same content, and
-    /// formats the additional space. Halves that are dropped meanwhile must be recorded before
-    /// [`take_growth`](KvStore::take_growth), which makes the store larger. No half may be added in between.
-    ///
-    /// # Errors
-    /// [`StoreError::Failed`] when it has grown too often, or no half can be written; the store goes on as it is.
-    pub fn prepare_growth(&self, regions: Vec<(usize, Box<dyn Region>)>) -> Answer<()> {
-        self.ask_done(Request::PrepareGrowth(regions))
-    }
-
-    /// Makes the store as large as the regions that were [prepared](KvStore::prepare_growth).
+    /// Makes the store as large as its mirror, which was [prepared](Mirror::prepare_growth) to grow.
     ///
     /// # Errors
     /// [`StoreError::Failed`] when the regions fail: the store can only be opened again.
@@ -326,14 +246,6 @@ impl Drop for Farewell {
 impl Inner {
     fn take(&self, delivery: Delivery) {
         self.space.set(delivery.space);
-        self.mended.set(delivery.mended);
-        let reporter = self.reporter.borrow().clone();
-        for dropped in delivery.dropped {
-            match &reporter {
-                Some(reporter) => reporter(&dropped),
-                None => self.early.borrow_mut().push(dropped),
-            }
-        }
         for (slot, reply) in delivery.answers {
             let waiting = self.waiting.borrow_mut().try_remove(slot);
             if let Some(waiting) = waiting {
@@ -343,17 +255,8 @@ impl Inner {
     }
 }
 
-/// A copy in progress: its next block, and the request that waits for it.
-struct Joining {
-    next: u64,
-    slot: usize,
-    /// Requests since the last window was copied.
-    requests: usize,
-}
-
 struct KvThread {
     database: Database,
-    joining: Option<Joining>,
     farewell: Farewell,
     answers: Vec<(usize, Reply)>,
 }
@@ -363,11 +266,10 @@ impl KvThread {
         farewell: Farewell,
         requests: mpsc::Receiver<(usize, Request)>,
         slot: usize,
-        regions: Vec<Box<dyn Region>>,
-        how: Open,
+        route: Route,
         cache_bytes: usize,
     ) {
-        let database = match open(regions, how, cache_bytes) {
+        let database = match Database::open(Handle::Far(route), cache_bytes) {
             Ok(database) => database,
             Err(error) => {
                 let answers = vec![(slot, Reply::Done(Err(error)))];
@@ -376,7 +278,7 @@ impl KvThread {
             }
         };
         let answers = vec![(slot, Reply::Done(Ok(())))];
-        let mut thread = KvThread { database, joining: None, farewell, answers };
+        let mut thread = KvThread { database, farewell, answers };
         thread.deliver();
         while let Some((slot, request)) = thread.next(&requests) {
             match request {
@@ -392,17 +294,6 @@ impl KvThread {
                     // Earlier reads need not wait for it.
                     thread.deliver();
                     let done = thread.commit(&changes, gate);
-                    thread.answers.push((slot, Reply::Done(done)));
-                }
-                Request::AddHalf(region) => thread.add_half(slot, region),
-                Request::DropHalf(half) => {
-                    let done = thread.drop_half(half);
-                    thread.answers.push((slot, Reply::Done(done)));
-                }
-                Request::PrepareGrowth(regions) => {
-                    let prepare = |image: &mut Image| image.prepare_growth(regions);
-                    let done = thread.database.with_image(prepare);
-                    let done = done.and_then(|done| done).map(|_| ());
                     thread.answers.push((slot, Reply::Done(done)));
                 }
                 Request::TakeGrowth => {
@@ -423,25 +314,13 @@ impl KvThread {
         if self.answers.len() >= ANSWERS_MAX {
             self.deliver();
         }
-        // A copy proceeds between requests, and after a number of them even if there is no pause.
-        if let Some(joining) = &mut self.joining {
-            joining.requests += 1;
-            if joining.requests > REQUESTS_MAX {
+        match requests.try_recv() {
+            Ok(request) => Some(request),
+            Err(TryRecvError::Disconnected) => None,
+            Err(TryRecvError::Empty) => {
                 self.deliver();
-                self.copy();
+                requests.recv().ok()
             }
-        }
-        loop {
-            match requests.try_recv() {
-                Ok(request) => return Some(request),
-                Err(TryRecvError::Disconnected) => return None,
-                Err(TryRecvError::Empty) => {}
-            }
-            self.deliver();
-            if self.joining.is_none() {
-                return requests.recv().ok();
-            }
-            self.copy();
         }
     }
 
@@ -450,11 +329,7 @@ impl KvThread {
             return;
         }
         let answers = std::mem::take(&mut self.answers);
-        let (dropped, mended) = self
-            .database
-            .with_image(|image| (image.mirror().take_dropped(), image.mended))
-            .unwrap_or_default();
-        self.farewell.deliver(Delivery { answers, space: self.database.space(), dropped, mended });
+        self.farewell.deliver(Delivery { answers, space: self.database.space() });
     }
 
     fn commit(
@@ -462,62 +337,20 @@ impl KvThread {
         changes: &[Change],
         gate: Option<mpsc::Receiver<()>>,
     ) -> Result<(), StoreError> {
-        self.database.with_image(|image| image.gate = gate)?;
+        self.database.with_storage(|storage| storage.gate = gate)?;
         let done = self.database.commit(changes);
         // A commit that was refused has written nothing, and the next one must not wait for it.
-        self.database.with_image(|image| image.gate = None)?;
+        self.database.with_storage(|storage| storage.gate = None)?;
         done
     }
 
-    fn add_half(&mut self, slot: usize, region: Box<dyn Region>) {
-        let joins = self.database.with_image(|image| image.join(region)).and_then(|joins| joins);
-        match joins {
-            Ok(()) => self.joining = Some(Joining { next: 0, slot, requests: 0 }),
-            Err(error) => self.answers.push((slot, Reply::Done(Err(error)))),
-        }
-    }
-
-    /// Copies the next window to the region that joins.
-    fn copy(&mut self) {
-        let Some(Joining { next, slot, .. }) = self.joining.take() else { return };
-        let copied = self.database.with_image(|image| image.copy_window(next));
-        match copied.and_then(|copied| copied) {
-            Ok(Some(next)) => self.joining = Some(Joining { next, slot, requests: 0 }),
-            Ok(None) => self.answers.push((slot, Reply::Done(Ok(())))),
-            Err(error) => self.answers.push((slot, Reply::Done(Err(error)))),
-        }
-    }
-
-    fn drop_half(&mut self, half: usize) -> Result<(), StoreError> {
-        self.database
-            .with_image(|image| image.mirror().drop_half(half, "it was asked for"))?
-            .map_err(|_| StoreError::Failed("the metadata would have no copy left".to_string()))
-    }
-
     fn stop(mut self, slot: Option<usize>) {
-        if let Some(Joining { slot, .. }) = self.joining.take() {
-            self.answers.push((slot, Reply::Done(Err(ended()))));
-        }
         self.deliver();
         let done = self.database.close();
         if let Some(slot) = slot {
             self.answers.push((slot, Reply::Done(done)));
-            // Reports come with it: a half on which the clean end could not be written differs from the other.
             self.deliver();
         }
-    }
-}
-
-fn open(
-    regions: Vec<Box<dyn Region>>,
-    how: Open,
-    cache_bytes: usize,
-) -> Result<Database, StoreError> {
-    let mirror = Mirror::new(regions);
-    match how {
-        Open::Create => Database::create(Image::format(mirror)?, cache_bytes),
-        Open::AfterStop => Database::open(Image::open(mirror, false)?, cache_bytes),
-        Open::AfterCrash => Database::open(Image::open(mirror, true)?, cache_bytes),
     }
 }
 

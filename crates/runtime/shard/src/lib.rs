@@ -29,6 +29,7 @@ pub mod mailbox;
 mod pause;
 mod perform;
 pub mod plant;
+pub mod range_locks;
 pub mod reactor;
 #[allow(unsafe_code)]
 pub mod ring;

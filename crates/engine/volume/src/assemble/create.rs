@@ -11,7 +11,8 @@ use super::superblocks::Superblocks;
 use crate::namespace::Clock;
 use braid_device::{Device, IoSets};
 use braid_format::brick::VolumeState;
-use braid_kv::{Open, Store};
+use braid_kv::Store;
+use braid_mirror::Open;
 use braid_shard::Shard;
 use std::rc::Rc;
 

@@ -5,8 +5,8 @@
 use super::error::AssembleError;
 use super::superblocks::Superblocks;
 use braid_format::brick::MetadataState;
-use braid_kv::region::{DeviceRegion, Region};
-use braid_kv::{Answer, Begun, Change, KvStore, Open, Pair, Store, StoreError, StoreSpace};
+use braid_kv::{Answer, Begun, Change, KvStore, Pair, Store, StoreError, StoreSpace};
+use braid_mirror::{Mirror, MirrorError, Open, Region};
 use braid_shard::sync::Budget;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,6 +24,7 @@ type Halves = Rc<RefCell<[Option<u16>; 2]>>;
 #[derive(Clone)]
 pub struct BrickStore {
     kv: KvStore,
+    mirror: Rc<Mirror>,
     superblocks: Rc<Superblocks>,
     halves: Halves,
     /// One half is added or let go at a time.
@@ -48,18 +49,20 @@ impl BrickStore {
         }
         let halves: Halves =
             Rc::new(RefCell::new([bricks.first().copied(), bricks.get(1).copied()]));
-        let kv = KvStore::open(superblocks.shard(), regions, how, cache_bytes).await?;
+        let shard = superblocks.shard();
+        let mirror = Mirror::open(shard, regions, how).await.map_err(StoreError::from)?;
         let noted = (Rc::clone(&halves), Rc::clone(superblocks));
-        kv.on_dropped(move |dropped| {
+        mirror.on_detached(move |detached| {
             let (halves, superblocks) = &noted;
-            let half = halves.borrow_mut().get_mut(dropped.half).and_then(Option::take);
+            let half = halves.borrow_mut().get_mut(detached.half).and_then(Option::take);
             if let Some(id) = half {
-                tracing::error!(brick = %dropped.name, "its copy of the metadata is not used any more: {}", dropped.why);
+                tracing::error!(brick = %detached.name, "its copy of the metadata is not used any more: {}", detached.why);
                 superblocks.note_metadata(id, MetadataState::OutOfSync);
             }
         });
-        let turn = Budget::new(superblocks.shard(), 1);
-        let store = BrickStore { kv, superblocks: Rc::clone(superblocks), halves, turn };
+        let kv = KvStore::open(shard, Rc::clone(&mirror), cache_bytes).await?;
+        let turn = Budget::new(shard, 1);
+        let store = BrickStore { kv, mirror, superblocks: Rc::clone(superblocks), halves, turn };
         // Bricks that were detached while opening.
         store.superblocks.settle().await?;
         Ok(store)
@@ -97,7 +100,7 @@ impl BrickStore {
         self.superblocks.note_metadata(id, MetadataState::OutOfSync);
         let mut made = self.superblocks.settle().await;
         if made.is_ok() {
-            made = self.kv.add_half(region).await.map_err(AssembleError::from);
+            made = self.join(region).await.map_err(|error| StoreError::from(error).into());
         }
         let still = self.halves.borrow().get(extent).copied().flatten() == Some(id);
         match made {
@@ -115,6 +118,15 @@ impl BrickStore {
         }
     }
 
+    async fn join(&self, region: Region) -> Result<(), MirrorError> {
+        self.mirror.join(region)?.run().await
+    }
+
+    async fn release(&self, half: usize) -> Result<(), StoreError> {
+        let last = |_| StoreError::Failed("the metadata would have no copy left".to_string());
+        self.mirror.release(half, "it was asked for").await.map_err(last)
+    }
+
     /// Lets the half on brick `id` go. Its region is not used any more afterwards. Waits for a copy that is being made.
     ///
     /// # Errors
@@ -123,7 +135,7 @@ impl BrickStore {
         let _turn = self.turn.take(1).await;
         let extent = self.halves.borrow().iter().position(|half| *half == Some(id));
         if let Some(extent) = extent {
-            self.kv.drop_half(extent).await?;
+            self.release(extent).await?;
         }
         self.superblocks.note_metadata(id, MetadataState::Unused);
         self.superblocks.settle().await
@@ -142,10 +154,10 @@ impl BrickStore {
             match self.superblocks.brick(id) {
                 Some(_) => regions.push((extent, region(&self.superblocks, id)?)),
                 // Its superblocks could not be written: it may not know that it has grown.
-                None => self.kv.drop_half(extent).await?,
+                None => self.release(extent).await?,
             }
         }
-        self.kv.prepare_growth(regions).await?;
+        self.mirror.prepare_growth(regions).await.map_err(StoreError::from)?;
         // One that has not taken part is none of those that the next start takes for current.
         self.superblocks.settle().await?;
         Ok(self.kv.take_growth().await?)
@@ -172,7 +184,7 @@ impl BrickStore {
 
     /// Blocks that one half had lost and that were mended from the other, since the mount.
     pub fn mended(&self) -> u64 {
-        self.kv.mended()
+        self.mirror.mended()
     }
 
     /// Closes the store in order, after all that was asked before.
@@ -180,6 +192,9 @@ impl BrickStore {
     /// # Errors
     /// When the regions did not take the end: then the volume was not unmounted in order.
     pub async fn stop(&self) -> Result<(), AssembleError> {
+        self.mirror.stop_joins();
+        // A copy that was being made has ended then.
+        let _turn = self.turn.take(1).await;
         let stopped = self.kv.stop().await;
         self.superblocks.settle().await?;
         Ok(stopped?)
@@ -203,14 +218,12 @@ async fn settle(superblocks: &Superblocks) -> Result<(), AssembleError> {
     }
 }
 
-fn region(superblocks: &Superblocks, id: u16) -> Result<Box<dyn Region>, AssembleError> {
+fn region(superblocks: &Superblocks, id: u16) -> Result<Region, AssembleError> {
     let (device, superblock) = superblocks.brick(id).ok_or(AssembleError::NoSuchBrick(id))?;
     let name = device.info().name.clone();
     let areas: Vec<(u64, u64)> =
         superblock.metadata_areas().map(|area| (area.offset, area.len)).collect();
-    let region = DeviceRegion::of_ranges(superblocks.shard(), device, &areas);
-    let region = region.map_err(|error| AssembleError::Region { device: name, error })?;
-    Ok(Box::new(region))
+    Region::of_ranges(device, &areas).map_err(|error| AssembleError::Region { device: name, error })
 }
 
 impl BrickStore {

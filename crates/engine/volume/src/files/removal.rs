@@ -2,8 +2,8 @@
 //! background, in steps that each end in a whole state.
 
 use super::part::Files;
-use crate::locks::WHOLE;
 use braid_filesystem::{Errno, Ino};
+use braid_shard::range_locks::WHOLE;
 use std::rc::Rc;
 
 impl Files {

@@ -2,11 +2,11 @@
 
 use super::part::Files;
 use crate::extents::{ExtentGroup, Reservation, Wants};
-use crate::locks::Held;
 use crate::namespace::Inode;
 use crate::stripes::{Geometry, Piece, down, up};
 use braid_filesystem::Errno;
 use braid_format::volume::extent::Extent;
+use braid_shard::range_locks::Held;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;

@@ -1,12 +1,12 @@
 //! A file in memory: its attributes, its extents, its locks.
 
 use crate::extents::FileExtents;
-use crate::locks::RangeLocks;
 use crate::transactions::TransactionNr;
 use braid_filesystem::{Attr, Ino, Kind, Time};
 use braid_format::volume::BLOCK;
 use braid_format::volume::inode::{InodeRecord, Stamp};
 use braid_shard::Shard;
+use braid_shard::range_locks::RangeLocks;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 

@@ -33,7 +33,7 @@ impl Namespace {
         if node.kind == Kind::Symlink && node.target.len() > TARGET_MAX {
             return Err(Errno::NameTooLong);
         }
-        let _held = directory.locks.exclusive(crate::locks::WHOLE).await;
+        let _held = directory.locks.exclusive(braid_shard::range_locks::WHOLE).await;
         if self.find(parent, name).await?.is_some() {
             return Err(Errno::Exists);
         }
@@ -156,7 +156,7 @@ impl Namespace {
         if inode.kind() == Kind::Directory {
             return Err(Errno::NotPermitted);
         }
-        let _held = directory.locks.exclusive(crate::locks::WHOLE).await;
+        let _held = directory.locks.exclusive(braid_shard::range_locks::WHOLE).await;
         if self.find(parent, name).await?.is_some() {
             return Err(Errno::Exists);
         }

@@ -2,10 +2,10 @@
 
 use super::inode::kind_of;
 use super::tree::Namespace;
-use crate::locks::WHOLE;
 use braid_filesystem::{DirEntry, Entry, Errno, Ino};
 use braid_format::volume::entry::ByCookie;
 use braid_format::volume::keys;
+use braid_shard::range_locks::WHOLE;
 use std::collections::BTreeSet;
 
 /// Files are near each other when at least one in so many of the numbers between them is theirs.

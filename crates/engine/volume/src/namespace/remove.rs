@@ -17,7 +17,7 @@ impl Namespace {
             return Err(Errno::IsDirectory);
         }
         self.transactions.room().await;
-        let _held = directory.locks.exclusive(crate::locks::WHOLE).await;
+        let _held = directory.locks.exclusive(braid_shard::range_locks::WHOLE).await;
         let entry = self.find(parent, name).await?.ok_or(Errno::NotFound)?;
         let inode = self.inodes.get(entry.ino).await?;
         let kind = inode.kind();
@@ -53,8 +53,8 @@ impl Namespace {
             name => check_name(name)?,
         }
         self.transactions.room().await;
-        let _tree = self.tree.exclusive(crate::locks::WHOLE).await;
-        let _held = directory.locks.exclusive(crate::locks::WHOLE).await;
+        let _tree = self.tree.exclusive(braid_shard::range_locks::WHOLE).await;
+        let _held = directory.locks.exclusive(braid_shard::range_locks::WHOLE).await;
         let entry = self.find(parent, name).await?.ok_or(Errno::NotFound)?;
         if entry.ino == parent {
             // Only damaged metadata has a directory in itself; it is held already.
@@ -65,7 +65,7 @@ impl Namespace {
             return Err(Errno::NotDirectory);
         }
         // Whoever makes a name in it holds it from the look at its links until the name is there.
-        let _child = inode.locks.exclusive(crate::locks::WHOLE).await;
+        let _child = inode.locks.exclusive(braid_shard::range_locks::WHOLE).await;
         if inode.with(|record| record.entries > 0) {
             return Err(Errno::NotEmpty);
         }

@@ -4,12 +4,12 @@ use super::flags::{may_come_into, may_lose_name};
 use super::inode::Inode;
 use super::rules::{check_name, entry_bytes, is_dots};
 use super::tree::Namespace;
-use crate::locks::WHOLE;
 use braid_filesystem::{
     Errno, Ino, Kind, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, ROOT, RenameFlags,
 };
 use braid_format::volume::entry::ByName;
 use braid_shard::plant::planted;
+use braid_shard::range_locks::WHOLE;
 use std::rc::Rc;
 
 /// A name, with what it stands for.

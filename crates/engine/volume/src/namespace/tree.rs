@@ -3,12 +3,12 @@
 use super::inodes::Inodes;
 use super::known_names::KnownNames;
 use super::orphans::Orphans;
-use crate::locks::RangeLocks;
 use crate::record::Record;
 use crate::stripes::Geometry;
 use crate::transactions::Transactions;
 use crate::watch::Watches;
 use braid_shard::Shard;
+use braid_shard::range_locks::RangeLocks;
 use std::rc::Rc;
 
 /// Cookies are below this; the newest entry of a directory has the lowest.

@@ -8,8 +8,8 @@ use braid_device::overlay::Overlay;
 use braid_format::brick::{BrickSuperblock, MetadataState};
 use braid_format::volume::keys;
 use braid_format::volume::volume_record::VolumeRecord;
-use braid_kv::region::{DeviceRegion, Region};
-use braid_kv::{KvStore, Open, Store};
+use braid_kv::{KvStore, Store, StoreError};
+use braid_mirror::{Mirror, Open, Region};
 use braid_shard::Shard;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -183,24 +183,27 @@ async fn of_copies(
     ids: &[u16],
     cache_bytes: usize,
 ) -> Result<(KvStore, VolumeRecord), VolumeError> {
-    let regions = || -> Result<Vec<Box<dyn Region>>, VolumeError> {
-        let mut regions: Vec<Box<dyn Region>> = Vec::new();
+    let regions = || -> Result<Vec<Region>, VolumeError> {
+        let mut regions = Vec::new();
         for Source { device, superblock, .. } in ids.iter().filter_map(|id| bricks.get(id)) {
             let areas: Vec<(u64, u64)> =
                 superblock.metadata_areas().map(|area| (area.offset, area.len)).collect();
             // Writes of the opening stay in memory.
             let device = Overlay::new(shard, Rc::clone(device));
-            let region = DeviceRegion::of_ranges(shard, device, &areas);
-            let region = region.map_err(|error| VolumeError::Refused(error.to_string()))?;
-            regions.push(Box::new(region));
+            let region = Region::of_ranges(device, &areas);
+            regions.push(region.map_err(|error| VolumeError::Refused(error.to_string()))?);
         }
         Ok(regions)
     };
-    let mut store = KvStore::open(shard, regions()?, Open::AfterCrash, cache_bytes).await;
-    if store.is_err() {
+    let open = async |how: Open| -> Result<KvStore, VolumeError> {
+        let mirror = Mirror::open(shard, regions()?, how).await.map_err(StoreError::from)?;
+        Ok(KvStore::open(shard, mirror, cache_bytes).await?)
+    };
+    let store = match open(Open::AfterCrash).await {
+        Ok(store) => Ok(store),
         // Without a look at all of it: what is damaged is met when it is read.
-        store = KvStore::open(shard, regions()?, Open::AfterStop, cache_bytes).await;
-    }
+        Err(_) => open(Open::AfterStop).await,
+    };
     let store = store?;
     let record = async {
         let bytes = store.get(keys::VOLUME).await?.ok_or(VolumeError::Empty)?;

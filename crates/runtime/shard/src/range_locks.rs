@@ -1,14 +1,15 @@
-//! Locks on byte ranges of one file, shared or exclusive, granted in the order in which they were asked for.
+//! Locks on ranges of one object (bytes of a file, blocks of a device), shared or exclusive, granted in the order in which
+//! they were asked for.
 //!
-//! One thread owns the table; a lock is an entry in a short list. A directory is locked as a whole.
+//! One thread owns the table; a lock is an entry in a short list.
 
-use braid_shard::Shard;
-use braid_shard::sync::Notify;
+use crate::shard::Shard;
+use crate::sync::Notify;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// The whole of a file, whatever its size.
+/// The whole, whatever its size.
 pub const WHOLE: Range<u64> = 0..u64::MAX;
 
 struct Entry {
@@ -17,7 +18,7 @@ struct Entry {
     exclusive: bool,
 }
 
-/// The locks of one file.
+/// The locks of one object.
 pub struct RangeLocks {
     /// In the order of asking; an entry is granted when no earlier one is in its way.
     entries: RefCell<Vec<Entry>>,

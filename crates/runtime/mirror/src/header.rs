@@ -1,14 +1,13 @@
-//! The header of a metadata region: it identifies the region as an image and gives its number of blocks.
+//! The header of a region: it identifies the region as half of a mirror and gives its number of blocks.
 
-use super::error::failed;
-use super::layout::{Layout, PARTS_MAX};
-use crate::mirror::Mirror;
-use crate::region::{BLOCK, Write};
-use crate::store::StoreError;
+use crate::error::{MirrorError, failed};
+use crate::halves::Halves;
+use crate::layout::{Layout, PARTS_MAX};
+use crate::region::BLOCK;
 use crate::sums::{SECTOR, is_sealed, seal};
 
 const MAGIC: [u8; 8] = *b"braid-kv";
-/// An image that has never grown keeps the first version, so that older programs can open it.
+/// A region that has never grown keeps the first version, so that older programs can open it.
 const VERSION: u32 = 1;
 const VERSION_GROWN: u32 = 2;
 
@@ -22,12 +21,12 @@ const BEFORE_AT: usize = 32;
 /// The number that the checksum of the header covers; no block has it.
 const NUMBER: u64 = u64::MAX;
 
-/// The state of the image behind a header.
+/// The state of what is behind a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// A complete image.
+pub(crate) enum State {
+    /// It is complete.
     Whole = 0,
-    /// A mixture of two images: the half was being made equal to the other one. The previous content may be overwritten, and
+    /// A mixture of two: the half was being made equal to the other one. The previous content may be overwritten, and
     /// the new one is not complete.
     Unequal = 1,
 }
@@ -51,8 +50,8 @@ enum HeaderError {
     Disagrees { stored: u64, other: u64 },
 }
 
-/// The write of an image's header.
-pub(super) fn write(layout: &Layout, state: State) -> Write {
+/// The bytes of a header, which is the first block of a region.
+pub(crate) fn bytes_of(layout: &Layout, state: State) -> Vec<u8> {
     let mut block = vec![0; BLOCK];
     let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &MAGIC);
@@ -67,28 +66,28 @@ pub(super) fn write(layout: &Layout, state: State) -> Write {
         put(BEFORE_AT + number * 8, &end.to_le_bytes());
     }
     seal(NUMBER, &mut block[..SECTOR]);
-    Write { offset: 0, data: block }
+    block
 }
 
 /// The layout according to the headers of all halves, the state of the halves that are kept, and whether one half had
 /// grown and the other not; then the layout is the one before the growth. A half whose header
-/// cannot be read or used is dropped if that of the other half can, because its content is unknown. A half that is not
-/// [whole](State::Whole) is dropped too, unless it is the only one.
+/// cannot be read or used is detached if that of the other half can, because its content is unknown. A half that is not
+/// [whole](State::Whole) is detached too, unless it is the only one.
 ///
 /// # Errors
 /// When no header can be used, or one is of another version.
-pub(super) fn read(mirror: &mut Mirror) -> Result<(Layout, State, bool), StoreError> {
+pub(crate) async fn read(halves: &Halves) -> Result<(Layout, State, bool), MirrorError> {
     let mut known: Option<Layout> = None;
     let mut unequal = None;
     let mut unlike = false;
     let mut unusable = Vec::new();
-    for half in mirror.held() {
-        let mut block = vec![0; BLOCK];
-        if let Err(error) = mirror.read_half(half, 0, &mut block) {
+    for half in halves.held() {
+        let mut block = halves.buffer(BLOCK);
+        if let Err(error) = halves.read_half(half, 0, &mut block).await {
             unusable.push((half, failed("reading", &error)));
             continue;
         }
-        let there = mirror.size_of(half) / BLOCK as u64;
+        let there = halves.size_of(half) / BLOCK as u64;
         let parsed = parse(&block).and_then(|(stored, state)| {
             let (blocks, need) = (stored.blocks(), stored.size() / BLOCK as u64);
             let alike =
@@ -101,7 +100,7 @@ pub(super) fn read(mirror: &mut Mirror) -> Result<(Layout, State, bool), StoreEr
                 _ => Ok((stored, state)),
             }
         });
-        let name = mirror.name(half);
+        let name = halves.name(half);
         match parsed {
             Ok((stored, State::Whole)) => {
                 unlike |= known.as_ref().is_some_and(|other| *other != stored);
@@ -110,12 +109,12 @@ pub(super) fn read(mirror: &mut Mirror) -> Result<(Layout, State, bool), StoreEr
             }
             Ok((stored, State::Unequal)) => {
                 let why =
-                    StoreError::Damaged(format!("the region on {name} {}", HeaderError::Unequal));
+                    MirrorError::Damaged(format!("the region on {name} {}", HeaderError::Unequal));
                 unequal = unequal.or(Some((half, stored)));
                 unusable.push((half, why));
             }
             Err(why) => {
-                let error = StoreError::Damaged(format!("the region on {name} {why}"));
+                let error = MirrorError::Damaged(format!("the region on {name} {why}"));
                 if let HeaderError::Version(_) = why {
                     // The other half is older than the change of format, so it must not be used instead.
                     return Err(error);
@@ -133,10 +132,10 @@ pub(super) fn read(mirror: &mut Mirror) -> Result<(Layout, State, bool), StoreEr
     };
     let Some(known) = known else {
         let first = unusable.into_iter().next().map(|(_, error)| error);
-        return Err(first.unwrap_or_else(|| StoreError::Failed("there is no region".to_string())));
+        return Err(first.unwrap_or_else(|| MirrorError::Failed("there is no region".to_string())));
     };
     for (half, error) in unusable {
-        mirror.drop_half(half, &error.to_string()).map_err(|error| failed("opening", &error))?;
+        halves.detach(half, &error.to_string()).map_err(|error| failed("opening", &error))?;
     }
     Ok((known, state, unlike))
 }

@@ -1,4 +1,4 @@
-//! Where the blocks of an image and the table of their sums lie in a region.
+//! Where the blocks of a mirror and the table of their sums lie in a region.
 //!
 //! A region that has grown has one part for each growth behind its first: the table of the blocks that came with it, and
 //! those blocks. Nothing of what was there before moves, and the tables number their blocks on as one.
@@ -9,75 +9,70 @@ use crate::region::BLOCK;
 use crate::sums::table_blocks;
 
 /// The most parts of a region.
-pub(super) const PARTS_MAX: usize = 16;
+pub(crate) const PARTS_MAX: usize = 16;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
-    /// Blocks of the database up to the end of each part; ascending, at least one.
+pub(crate) struct Layout {
+    /// Blocks up to the end of each part; ascending, at least one.
     ends: Vec<u64>,
 }
 
 impl Layout {
-    /// Of one part with so many blocks.
-    pub(super) fn new(blocks: u64) -> Layout {
-        Layout { ends: vec![blocks] }
-    }
-
     /// With parts that end after so many blocks. `None` where those do not ascend, or are too many.
-    pub(super) fn of_ends(ends: Vec<u64>) -> Option<Layout> {
+    pub(crate) fn of_ends(ends: Vec<u64>) -> Option<Layout> {
         let ascend =
             ends.first().is_some_and(|first| *first > 0) && ends.is_sorted_by(|one, two| one < two);
         (ascend && ends.len() <= PARTS_MAX).then_some(Layout { ends })
     }
 
     /// The same with one part more, as large as a region of `size` bytes allows. `None` where it allows none.
-    pub(super) fn grown_to(&self, size: u64) -> Option<Layout> {
+    pub(crate) fn grown_to(&self, size: u64) -> Option<Layout> {
         let mut ends = self.ends.clone();
         ends.push(blocks_in(size));
         Layout::of_ends(ends)
     }
 
     /// Blocks up to the end of each part.
-    pub(super) fn ends(&self) -> &[u64] {
+    pub(crate) fn ends(&self) -> &[u64] {
         &self.ends
     }
 
-    /// Blocks for the database.
-    pub(super) fn blocks(&self) -> u64 {
+    /// Blocks.
+    pub(crate) fn blocks(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }
 
     /// Blocks of the table.
-    pub(super) fn tables(&self) -> u64 {
+    pub(crate) fn tables(&self) -> u64 {
         table_blocks(self.blocks())
     }
 
     /// Bytes of a region that holds it.
-    pub(super) fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         // However many parts, each block stands once.
         self.blocks().saturating_add(self.tables()).saturating_add(1).saturating_mul(BLOCK as u64)
     }
 
-    /// Where a block of the database begins, in bytes.
-    pub(super) fn block_at(&self, block: u64) -> u64 {
+    /// Where a block begins, in bytes.
+    pub(crate) fn block_at(&self, block: u64) -> u64 {
         // In front of it are the header, the blocks before it, and the tables up to those of its part.
         (1 + table_blocks(self.end_of_part(block)) + block) * BLOCK as u64
     }
 
     /// Where a block of the table begins, in bytes.
-    pub(super) fn table_at(&self, number: u64) -> u64 {
+    pub(crate) fn table_at(&self, number: u64) -> u64 {
         let before = self.ends.iter().take_while(|end| table_blocks(**end) <= number).last();
         (1 + before.copied().unwrap_or(0) + number) * BLOCK as u64
     }
 
     /// Of `count` blocks from `first` on, those that lie in a row.
-    pub(super) fn in_a_row(&self, first: u64, count: u64) -> u64 {
+    pub(crate) fn in_a_row(&self, first: u64, count: u64) -> u64 {
         count.min(self.end_of_part(first).saturating_sub(first).max(1))
     }
 
     /// True where `other` is this one, grown any number of times.
-    pub(super) fn is_beginning_of(&self, other: &Layout) -> bool {
+    pub(crate) fn is_beginning_of(&self, other: &Layout) -> bool {
         other.ends.starts_with(&self.ends)
     }
 
@@ -87,8 +82,8 @@ impl Layout {
     }
 }
 
-/// Blocks for the database in a region of `size` bytes.
-pub(super) fn blocks_in(size: u64) -> u64 {
+/// Blocks of a mirror in a region of `size` bytes.
+pub(crate) fn blocks_in(size: u64) -> u64 {
     let all = (size / BLOCK as u64).saturating_sub(1);
     let mut blocks = all.saturating_sub(table_blocks(all));
     while blocks + 1 + table_blocks(blocks + 1) <= all {
@@ -104,7 +99,7 @@ mod tests {
 
     #[test]
     fn every_block_has_a_place_of_its_own_and_none_moves_by_growth() {
-        let mut layout = Layout::new(blocks_in(5 << 20));
+        let mut layout = Layout::of_ends(vec![blocks_in(5 << 20)]).unwrap();
         for size in [(5 << 20) + 4096, 6 << 20, 14 << 20, 15 << 20] {
             let before = layout.clone();
             layout = layout.grown_to(size).unwrap();

@@ -1,0 +1,393 @@
+//! One or two regions with the same content: writes go to both, reads come from the first that succeeds.
+//!
+//! A half that fails while the other does not is detached: it is not used any more, and its owner is notified before the
+//! request during which that happened completes. The owner knows which of two halves is current after a stop, and passes
+//! that one first.
+//!
+//! Invariant: when a write or a sync has succeeded, all halves that are still held have it.
+
+use crate::region::Region;
+use braid_device::{Device, IoError, IoErrorKind, IoSets, Op, Request};
+use braid_shard::{Buf, BufMut, Shard};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// The most writes to a half that are in flight at a time.
+const TOGETHER_MAX: usize = 64;
+
+/// The number under which the region that joins is written.
+const JOINING: usize = 2;
+
+/// A half that was detached, with the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detached {
+    /// 0 for the half that was given first, 1 for the second.
+    pub half: usize,
+    /// Its name in messages.
+    pub name: String,
+    /// Its error.
+    pub why: String,
+}
+
+/// Is called for halves that are detached.
+type Reporter = Rc<dyn Fn(&Detached)>;
+
+/// Both halves, and the region that joins.
+type Targets = [Option<Rc<Region>>; 3];
+
+/// The result of each that was there.
+type Results = [Option<Result<(), IoError>>; 3];
+
+/// Bytes to write: their offset in the region, and whole blocks.
+pub(crate) type Piece = (u64, Buf);
+
+/// See the module's documentation.
+pub(crate) struct Halves {
+    sets: IoSets,
+    shard: Shard,
+    held: RefCell<[Option<Rc<Region>>; 2]>,
+    /// A region that is becoming a half: it is written but not read.
+    joining: RefCell<Option<Rc<Region>>>,
+    /// The error of a region that was becoming a half.
+    join_error: Cell<Option<IoError>>,
+    reporter: RefCell<Option<Reporter>>,
+    /// Detached halves while there was no reporter.
+    unreported: RefCell<Vec<Detached>>,
+}
+
+impl Halves {
+    /// Of one or two regions; no more than the first two are used. The current one stands first.
+    pub(crate) fn new(shard: &Shard, regions: Vec<Region>) -> Halves {
+        let mut regions = regions.into_iter().map(Rc::new);
+        Halves {
+            sets: IoSets::new(shard),
+            shard: shard.clone(),
+            held: RefCell::new([regions.next(), regions.next()]),
+            joining: RefCell::default(),
+            join_error: Cell::new(None),
+            reporter: RefCell::default(),
+            unreported: RefCell::default(),
+        }
+    }
+
+    /// Bytes that every half has; 0 when there is none.
+    pub(crate) fn size(&self) -> u64 {
+        self.held().map(|half| self.size_of(half)).min().unwrap_or(0)
+    }
+
+    /// Bytes of one half; 0 when it is not held.
+    pub(crate) fn size_of(&self, half: usize) -> u64 {
+        self.region(half).map_or(0, |region| region.size())
+    }
+
+    /// The numbers of the halves that are held, the one that is read first.
+    pub(crate) fn held(&self) -> impl Iterator<Item = usize> + use<> {
+        let held = self.held.borrow().each_ref().map(Option::is_some);
+        (0..2).filter(move |half| held[*half])
+    }
+
+    /// True when the half is held.
+    pub(crate) fn holds(&self, half: usize) -> bool {
+        self.region(half).is_some()
+    }
+
+    /// The name of a half in messages.
+    pub(crate) fn name(&self, half: usize) -> String {
+        self.region(half).map_or("no region".to_string(), |region| region.name().to_string())
+    }
+
+    /// True when `is` holds for the device of a half; asked of each until then.
+    pub(crate) fn any(&self, is: impl Fn(&dyn Device) -> bool) -> bool {
+        let held = self.held.borrow().clone();
+        held.iter().flatten().any(|region| is(region.device()))
+    }
+
+    fn region(&self, half: usize) -> Option<Rc<Region>> {
+        self.held.borrow().get(half)?.clone()
+    }
+
+    /// Calls `reporter` for each half that is detached from now on, and for those that were before.
+    pub(crate) fn on_detached(&self, reporter: Reporter) {
+        for detached in self.take_detached() {
+            reporter(&detached);
+        }
+        *self.reporter.borrow_mut() = Some(reporter);
+    }
+
+    /// The halves that were detached since the last call, without a reporter.
+    pub(crate) fn take_detached(&self) -> Vec<Detached> {
+        self.unreported.take()
+    }
+
+    /// Detaches a half, unless it is the last.
+    ///
+    /// # Errors
+    /// [`IoErrorKind::Refused`] when nothing would be left.
+    pub(crate) fn detach(&self, half: usize, why: &str) -> Result<(), IoError> {
+        if !self.held().any(|other| other != half) {
+            return Err(IoError::new(IoErrorKind::Refused));
+        }
+        let region = self.held.borrow_mut().get_mut(half).and_then(Option::take);
+        let Some(region) = region else { return Ok(()) };
+        let name = region.name().to_string();
+        tracing::warn!(region = %name, why, "a half of a mirror is not used any more");
+        let detached = Detached { half, name, why: why.to_string() };
+        let reporter = self.reporter.borrow().clone();
+        match reporter {
+            Some(reporter) => reporter(&detached),
+            None => self.unreported.borrow_mut().push(detached),
+        }
+        Ok(())
+    }
+
+    /// Replaces a half by `region`, which must have the same content.
+    pub(crate) fn replace(&self, half: usize, region: Region) {
+        if let Some(held) = self.held.borrow_mut().get_mut(half).and_then(Option::as_mut) {
+            *held = Rc::new(region);
+        }
+    }
+
+    /// Starts writing to `region` as well, so that it can become a half.
+    ///
+    /// # Errors
+    /// [`IoErrorKind::Refused`] when there are two halves or another joins.
+    pub(crate) fn join(&self, region: Region) -> Result<(), IoError> {
+        if self.joining.borrow().is_some() || self.held().count() == 2 {
+            return Err(IoError::new(IoErrorKind::Refused));
+        }
+        self.join_error.set(None);
+        *self.joining.borrow_mut() = Some(Rc::new(region));
+        Ok(())
+    }
+
+    /// Writes to the region that joins.
+    ///
+    /// # Errors
+    /// Its own, also one that it gave before.
+    pub(crate) async fn write_joining(&self, pieces: &[Piece]) -> Result<(), IoError> {
+        let region = self.joined()?;
+        let [result, ..] = self.write_to([Some(region), None, None], pieces, false).await;
+        self.note_joining(result);
+        self.joined().map(drop)
+    }
+
+    /// Makes the joining region a half. It must have the same content as the others.
+    ///
+    /// # Errors
+    /// Its own, also one that it gave before.
+    pub(crate) async fn finish_joining(&self) -> Result<(), IoError> {
+        let region = self.joined()?;
+        let [result, ..] = self.write_to([Some(region), None, None], &[], true).await;
+        self.note_joining(result);
+        self.joined()?;
+        let mut held = self.held.borrow_mut();
+        let free = held.iter_mut().find(|half| half.is_none());
+        *free.ok_or(IoError::new(IoErrorKind::Refused))? = self.joining.take();
+        Ok(())
+    }
+
+    /// Drops the joining region.
+    pub(crate) fn stop_joining(&self) {
+        self.joining.take();
+    }
+
+    fn joined(&self) -> Result<Rc<Region>, IoError> {
+        let gone = || self.join_error.get().unwrap_or(IoError::new(IoErrorKind::Gone));
+        self.joining.borrow().clone().ok_or_else(gone)
+    }
+
+    fn note_joining(&self, result: Option<Result<(), IoError>>) {
+        if let Some(Err(error)) = result {
+            self.joining.take();
+            self.join_error.set(Some(error));
+        }
+    }
+
+    /// A buffer of `len` bytes.
+    pub(crate) fn buffer(&self, len: usize) -> BufMut {
+        self.shard.pool().get(len)
+    }
+
+    /// A copy of `bytes` to be written.
+    pub(crate) fn copy_of(&self, bytes: &[u8]) -> Buf {
+        self.shard.pool().copy_of(bytes).freeze()
+    }
+
+    /// Fills `buf` from one half, regardless of the other.
+    ///
+    /// # Errors
+    /// The half's; [`IoErrorKind::Gone`] when it is not held.
+    pub(crate) async fn read_half(
+        &self,
+        half: usize,
+        offset: u64,
+        buf: &mut BufMut,
+    ) -> Result<(), IoError> {
+        let gone = IoError::new(IoErrorKind::Gone);
+        let region = self.region(half).ok_or(gone)?;
+        let len = buf.len();
+        let pieces = region.cut(offset, len)?;
+        let mut parts: Vec<Option<BufMut>> = pieces.iter().map(|_| None).collect();
+        let mut set = self.sets.start();
+        let mut rest = buf.split_off(0);
+        for (tag, (start, len)) in (0..).zip(pieces) {
+            let after = rest.split_off(len);
+            let piece = std::mem::replace(&mut rest, after);
+            set.submit(tag, region.device(), Request::read(start, piece));
+        }
+        let mut result = Ok(());
+        for (tag, outcome) in set.finish().await {
+            result = result.and(outcome.result);
+            if let (Op::Read(mut bufs), Some(part)) = (outcome.op, parts.get_mut(tag as usize)) {
+                *part = bufs.pop();
+            }
+        }
+        // A device that has failed may have kept some.
+        let whole = parts.into_iter().all(|part| part.is_some_and(|part| buf.rejoin(part).is_ok()));
+        if !whole {
+            *buf = self.buffer(len);
+            return result.and(Err(gone));
+        }
+        result
+    }
+
+    /// Fills `buf` from the first half that succeeds and returns its number. Those before it are detached.
+    ///
+    /// # Errors
+    /// The last half's.
+    pub(crate) async fn read(&self, offset: u64, buf: &mut BufMut) -> Result<usize, IoError> {
+        let mut failed: Vec<(usize, IoError)> = Vec::new();
+        for half in self.held() {
+            match self.read_half(half, offset, buf).await {
+                Ok(()) => {
+                    for (other, error) in failed {
+                        self.detach(other, &format!("reading failed: {error}"))?;
+                    }
+                    return Ok(half);
+                }
+                Err(error) => failed.push((half, error)),
+            }
+        }
+        Err(failed.pop().map_or(IoError::new(IoErrorKind::Gone), |(_, error)| error))
+    }
+
+    /// Writes to one half only.
+    ///
+    /// # Errors
+    /// The half's; [`IoErrorKind::Gone`] when it is not held.
+    pub(crate) async fn write_half(&self, half: usize, piece: Piece) -> Result<(), IoError> {
+        let region = self.region(half).ok_or(IoError::new(IoErrorKind::Gone))?;
+        let [result, ..] = self.write_to([Some(region), None, None], &[piece], false).await;
+        result.unwrap_or(Ok(()))
+    }
+
+    /// Writes to all halves, in any order. Those that fail are detached, unless all do.
+    ///
+    /// # Errors
+    /// When no half succeeded.
+    pub(crate) async fn write(&self, pieces: &[Piece]) -> Result<(), IoError> {
+        self.write_all(pieces, false, "writing").await
+    }
+
+    /// Makes all earlier writes durable on all halves. Those that fail are detached, unless all do.
+    ///
+    /// # Errors
+    /// When no half succeeded.
+    pub(crate) async fn sync(&self) -> Result<(), IoError> {
+        self.write_all(&[], true, "flushing").await
+    }
+
+    /// Writes and syncs: makes `pieces` and all earlier writes durable on all halves. Those that fail are detached, unless all
+    /// do. One half may have all of it durable before another has taken any.
+    ///
+    /// # Errors
+    /// When no half succeeded.
+    pub(crate) async fn write_durably(&self, pieces: &[Piece]) -> Result<(), IoError> {
+        self.write_all(pieces, true, "writing").await
+    }
+
+    async fn write_all(&self, pieces: &[Piece], sync: bool, doing: &str) -> Result<(), IoError> {
+        let [one, two] = self.held.borrow().clone();
+        let targets = [one, two, self.joining.borrow().clone()];
+        let results = self.write_to(targets.clone(), pieces, sync).await;
+        let joins = self.joining.borrow().clone();
+        if let (Some(target), Some(joining)) = (&targets[JOINING], joins)
+            && Rc::ptr_eq(target, &joining)
+        {
+            self.note_joining(results[JOINING]);
+        }
+        let mut failed: Vec<(usize, IoError)> = Vec::new();
+        let mut succeeded = 0;
+        for (half, result) in results.into_iter().enumerate().take(JOINING) {
+            // A half that was detached meanwhile does not count, whatever it has taken.
+            let is_held = match (&targets[half], self.region(half)) {
+                (Some(target), Some(held)) => Rc::ptr_eq(target, &held),
+                _ => false,
+            };
+            match result {
+                Some(Ok(())) if is_held => succeeded += 1,
+                Some(Err(error)) => failed.push((half, error)),
+                _ => {}
+            }
+        }
+        if succeeded == 0 {
+            return Err(failed.pop().map_or(IoError::new(IoErrorKind::Gone), |(_, error)| error));
+        }
+        for (half, error) in failed {
+            self.detach(half, &format!("{doing} failed: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// Writes to each target, and then syncs those that have taken all. Gives the result of each.
+    async fn write_to(&self, targets: Targets, pieces: &[Piece], sync: bool) -> Results {
+        let mut results: Results = targets.each_ref().map(|target| target.as_ref().map(|_| Ok(())));
+        for together in pieces.chunks(TOGETHER_MAX) {
+            let mut set = self.sets.start();
+            for (tag, target) in targets.iter().enumerate() {
+                let Some(region) = target else { continue };
+                if !matches!(results[tag], Some(Ok(()))) {
+                    continue;
+                }
+                for (offset, data) in together {
+                    let cut = match region.cut(*offset, data.len()) {
+                        Ok(cut) => cut,
+                        Err(error) => {
+                            note(&mut results, tag, Err(error));
+                            continue;
+                        }
+                    };
+                    let mut at = 0;
+                    for (start, len) in cut {
+                        let part = data.slice(at..at + len);
+                        set.submit_write(tag as u32, region.device(), start, part, false);
+                        at += len;
+                    }
+                }
+            }
+            for (tag, outcome) in set.finish().await {
+                note(&mut results, tag as usize, outcome.result);
+            }
+        }
+        if !sync {
+            return results;
+        }
+        let mut set = self.sets.start();
+        for (tag, (target, result)) in (0..).zip(targets.iter().zip(&results)) {
+            if let (Some(region), Some(Ok(()))) = (target, result) {
+                set.submit(tag, region.device(), Request::flush());
+            }
+        }
+        for (tag, outcome) in set.finish().await {
+            note(&mut results, tag as usize, outcome.result);
+        }
+        results
+    }
+}
+
+/// Notes one of several results of a target: the first error counts.
+fn note(results: &mut Results, tag: usize, result: Result<(), IoError>) {
+    if let Some(Some(noted)) = results.get_mut(tag) {
+        *noted = noted.and(result);
+    }
+}

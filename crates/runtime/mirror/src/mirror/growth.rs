@@ -1,0 +1,77 @@
+//! A mirror grows, with its regions.
+//!
+//! In two steps, between which the owner makes sure that whoever opens the halves next knows of one that was detached: up to
+//! there nothing is behind the old end, so a half that has grown and one that has not are the same mirror.
+
+use super::Mirror;
+use crate::error::{MirrorError, failed};
+use crate::header::{self, State};
+use crate::layout::{PARTS_MAX, blocks_in};
+use crate::region::Region;
+use braid_device::IoError;
+use braid_shard::range_locks::WHOLE;
+
+/// Blocks of the table that are written at once.
+const TABLES: usize = 256;
+
+impl Mirror {
+    /// Replaces halves, by their numbers, by larger regions with the same content, and lays out the additional space. The
+    /// mirror is as large as before until [`take_growth`](Mirror::take_growth). No half may join in between. False: the
+    /// halves have no room for more blocks.
+    ///
+    /// # Errors
+    /// When it has grown too often already, or no half can be written.
+    pub async fn prepare_growth(&self, regions: Vec<(usize, Region)>) -> Result<bool, MirrorError> {
+        let _held = self.locks.exclusive(WHOLE).await;
+        let _turn = self.turn.take(1).await;
+        for (half, region) in regions {
+            self.halves.replace(half, region);
+        }
+        let size = self.halves.size();
+        let grown = {
+            let state = self.state.borrow();
+            if blocks_in(size) > state.layout.blocks() && state.layout.ends().len() == PARTS_MAX {
+                return Err(MirrorError::Failed(format!(
+                    "the region has grown {} times, and cannot grow once more",
+                    PARTS_MAX - 1
+                )));
+            }
+            state.layout.grown_to(size)
+        };
+        let Some(grown) = grown else { return Ok(false) };
+        let before = self.state.borrow_mut().sums.grow(grown.blocks());
+        let fresh: Vec<u64> = (before..grown.tables()).collect();
+        let writing = |error: IoError| failed("writing", &error);
+        for numbers in fresh.chunks(TABLES) {
+            let piece = |number: &u64| {
+                let bytes = self.state.borrow().sums.table_block(*number);
+                (grown.table_at(*number), self.halves.copy_of(&bytes))
+            };
+            let pieces: Vec<_> = numbers.iter().map(piece).collect();
+            self.put(&pieces).await.map_err(writing)?;
+        }
+        self.halves.sync().await.map_err(writing)?;
+        let header = self.halves.copy_of(&header::bytes_of(&grown, State::Whole));
+        self.put(&[(0, header)]).await.map_err(writing)?;
+        self.halves.sync().await.map_err(writing)?;
+        self.state.borrow_mut().grown = Some(grown);
+        Ok(true)
+    }
+
+    /// From now on the mirror has what was laid out. False: nothing was.
+    pub fn take_growth(&self) -> bool {
+        let grown = self.state.borrow_mut().grown.take();
+        let Some(grown) = grown else { return false };
+        self.state.borrow_mut().layout = grown;
+        self.describe();
+        true
+    }
+
+    /// Where only some halves had grown when that was interrupted, they have what all have: nothing is behind that.
+    pub(super) async fn undo_growth(&self) -> Result<(), IoError> {
+        for half in self.halves.held() {
+            self.rewrite(half, self.header_piece()).await?;
+        }
+        self.halves.sync().await
+    }
+}
