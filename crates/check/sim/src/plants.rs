@@ -180,6 +180,9 @@ pub const PLANTS: &[Plant] = &[
     calls(RIGHTS, "default-list-stays", "gives the files made in a directory nothing of its default list"),
     calls(RIGHTS, "list-keeps-mode", "changes a mode and leaves the list that it is a part of"),
     calls(SPACE, "trimmed-while-given", "discards free space that a file may be given meanwhile"),
+    calls(SPACE, "limit-ignored", "lets files of a project take more than its limit"),
+    calls(SPACE, "use-forgets-removed", "counts a file that is removed on as one of its project"),
+    calls(CHECKS, "check-blind-to-projects", "takes what projects are recorded to take for right"),
     volume(CHECKS, "check-blind-to-leaks", "does not report blocks in use that are no file's"),
     volume(CHECKS, "check-blind-to-links", "takes the number of names that a file says it has for right"),
 ];

@@ -48,6 +48,7 @@ pub fn first_records(
         next_brick: bricks.len() as u16,
         proxy: None,
         unbalanced: false,
+        counted: false,
     };
     let now = stamp(now);
     let root = InodeRecord {

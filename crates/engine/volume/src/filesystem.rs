@@ -8,6 +8,7 @@ use braid_filesystem::{
     NewNode, Opening, ROOT, RenameFlags, Seek, SetAttr, Space, TrimRange, Writing, XattrMode,
 };
 use braid_format::volume::BLOCK;
+use braid_format::volume::project::UNLIMITED;
 use braid_shard::{Buf, BufMut};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -232,10 +233,17 @@ impl FileSystem for Volume {
         self.namespace.give_back(ino, 0, 1);
     }
 
-    fn is_nearly_full(&self) -> bool {
+    fn is_nearly_full(&self, ino: Ino) -> bool {
         let (used, all) = self.usage();
-        let left = (all - used) * BLOCK;
-        left < NEARLY_FULL_BYTES.min(all * BLOCK / NEARLY_FULL_PART)
+        let near = |left: u64, all: u64| {
+            left.saturating_mul(BLOCK)
+                < NEARLY_FULL_BYTES.min(all.saturating_mul(BLOCK) / NEARLY_FULL_PART)
+        };
+        // It was opened, so it is in memory.
+        let project = self.inodes.known(ino).map_or(0, |inode| inode.with(|record| record.project));
+        let room = self.projects.room(project);
+        near(all - used, all)
+            || room != UNLIMITED && near(room, self.projects.get(project).blocks_max)
     }
 
     fn is_shared(&self, ino: Ino) -> bool {
@@ -310,12 +318,12 @@ impl FileSystem for Volume {
         Ok(if ino == ROOT { ROOT } else { directory.with(|record| record.parent) })
     }
 
-    async fn space(&self) -> Result<Space, Errno> {
+    async fn space(&self, ino: Ino) -> Result<Space, Errno> {
         let (used, all) = self.usage();
         let store = self.transactions.store().space();
         let room = room_of(&store);
         let files_free = room.saturating_sub(store.used) / BYTES_PER_FILE;
-        Ok(Space {
+        let whole = Space {
             block: BLOCK as u32,
             blocks: all,
             free: all - used,
@@ -323,7 +331,9 @@ impl FileSystem for Volume {
             files: room / BYTES_PER_FILE,
             files_free,
             name_max: NAME_MAX as u32,
-        })
+        };
+        let project = self.inodes.get(ino).await?.with(|record| record.project);
+        Ok(self.space_of(project, whole))
     }
 
     async fn set_xattr(

@@ -36,6 +36,7 @@
 //! | `extents/` | where stripes lie: recorded extents, free space, bricks |
 //! | `transactions/` | changes of metadata between two commits |
 //! | `record` | the volume's own record |
+//! | `projects`, `quota` | what the files of a project take, and may take; limits of folders |
 //! | `watch/` | changes that a check is told of |
 //! | `stripes`, `locks`, `gate`, `pace`, `progress`, `status`, `error` | what several parts use |
 //!
@@ -68,6 +69,8 @@ mod namespace;
 mod pace;
 mod parts;
 mod progress;
+mod projects;
+mod quota;
 mod record;
 pub mod salvage;
 mod status;
@@ -89,6 +92,7 @@ pub use mount::{BrickDevice, MountOf, noted_nowhere};
 pub use mover::NewJob;
 pub use namespace::Clock;
 pub use progress::{JobState, JobStatus};
+pub use quota::{Limits, ProjectStatus};
 pub use status::{BrickStatus, VolumeStatus};
 pub use stripes::Geometry;
 pub use volume::Volume;

@@ -8,6 +8,7 @@ use crate::membership::Membership;
 use crate::mover::{Mover, Room};
 use crate::namespace::Clock;
 use crate::parts::Parts;
+use crate::projects::Projects;
 use crate::transactions::Transactions;
 use crate::volume::Volume;
 use braid_device::Device;
@@ -73,7 +74,9 @@ impl Volume {
         let buckets = Buckets::from_bytes(&bytes)?;
         let bricks = find_bricks(shard, &transactions, &from.devices).await?;
         let (note_lost, clock) = (from.note_lost, from.clock);
-        let parts = Parts::new(shard, transactions, record, buckets, bricks, note_lost, clock);
+        let projects = Projects::load(&transactions).await?;
+        let records = (record, projects);
+        let parts = Parts::new(shard, transactions, records, buckets, bricks, note_lost, clock);
         let volume = Rc::new(wire(parts));
         if !read_only {
             start_commits(&volume);
@@ -82,6 +85,7 @@ impl Volume {
                 volume.transactions.end();
                 return Err(error);
             }
+            volume.resume_projects();
         }
         Ok(volume)
     }
@@ -136,7 +140,7 @@ fn wire(parts: Parts) -> Volume {
     parts.extents.ask_for_room(Rc::new(Room::new(&mover, Rc::clone(&parts.orphans))));
     let checks = Rc::new(Checks::new(parts.clone()));
     let Parts { shard, geometry, transactions, record, bricks, extents, .. } = parts;
-    let Parts { inodes, commits, orphans, namespace, gate, pace, .. } = parts;
+    let Parts { projects, inodes, commits, orphans, namespace, gate, pace, .. } = parts;
     Volume {
         shard,
         geometry,
@@ -145,6 +149,7 @@ fn wire(parts: Parts) -> Volume {
         commits,
         bricks,
         extents,
+        projects,
         inodes,
         orphans,
         namespace,

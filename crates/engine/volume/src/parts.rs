@@ -5,10 +5,12 @@ use crate::extents::{Brick, Bricks, ExtentMap, MapOf, NoteLost};
 use crate::gate::Gate;
 use crate::namespace::{Clock, Inodes, Namespace, Orphans};
 use crate::pace::Pace;
+use crate::projects::Projects;
 use crate::record::Record;
 use crate::stripes::Geometry;
 use crate::transactions::{Part, Transactions};
 use crate::watch::Watches;
+use braid_format::volume::project::ProjectRecord;
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_layout::buckets::Buckets;
 use braid_shard::Shard;
@@ -32,6 +34,8 @@ pub struct Parts {
     pub bricks: Rc<Bricks>,
     /// Where stripes lie.
     pub extents: Rc<ExtentMap>,
+    /// What the files of projects take.
+    pub projects: Rc<Projects>,
     /// The files in memory.
     pub inodes: Rc<Inodes>,
     /// Makes changes durable.
@@ -51,7 +55,7 @@ impl Parts {
     pub fn new(
         shard: &Shard,
         transactions: Rc<Transactions>,
-        record: VolumeRecord,
+        (record, projects): (VolumeRecord, BTreeMap<u32, ProjectRecord>),
         buckets: Buckets,
         bricks: BTreeMap<u16, Rc<Brick>>,
         note_lost: NoteLost,
@@ -70,16 +74,31 @@ impl Parts {
             bricks: Rc::clone(&bricks),
             buckets,
         }));
-        let inodes =
-            Rc::new(Inodes::new(shard, Rc::clone(&transactions), Rc::clone(&extents), clock));
+        let projects = Rc::new(Projects::new(
+            Rc::clone(&transactions),
+            Rc::clone(&record),
+            Rc::clone(&watches),
+            projects,
+        ));
+        let inodes = Rc::new(Inodes::new(
+            shard,
+            Rc::clone(&transactions),
+            Rc::clone(&extents),
+            Rc::clone(&projects),
+            clock,
+        ));
         let losers = Rc::downgrade(&inodes);
         bricks.tell_lost_writes(Rc::new(move || {
             if let Some(inodes) = losers.upgrade() {
                 inodes.lose_uncommitted();
             }
         }));
-        let changed: Vec<Rc<dyn Part>> =
-            vec![Rc::clone(&inodes) as _, Rc::clone(&extents) as _, Rc::clone(&record) as _];
+        let changed: Vec<Rc<dyn Part>> = vec![
+            Rc::clone(&inodes) as _,
+            Rc::clone(&extents) as _,
+            Rc::clone(&projects) as _,
+            Rc::clone(&record) as _,
+        ];
         let commits = Commits::new(Rc::clone(&transactions), Rc::clone(&bricks), changed);
         let orphans = Rc::new(Orphans::new(Rc::clone(&transactions)));
         let namespace = Rc::new(Namespace::new(
@@ -99,6 +118,7 @@ impl Parts {
             watches,
             bricks,
             extents,
+            projects,
             inodes,
             commits: Rc::new(commits),
             orphans,

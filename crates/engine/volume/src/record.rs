@@ -103,6 +103,13 @@ impl Record {
         self.edit(|record| record.unbalanced |= moved > 0);
     }
 
+    /// There are records of projects, or none.
+    pub fn set_counted(&self, counted: bool) {
+        if self.record.borrow().counted != counted {
+            self.edit(|record| record.counted = counted);
+        }
+    }
+
     /// All stripes are where placement says.
     pub fn set_balanced(&self) {
         self.edit(|record| record.unbalanced = false);

@@ -11,6 +11,7 @@ use crate::mover::{Mover, NewJob};
 use crate::namespace::{Inodes, Namespace, Orphans};
 use crate::pace::Pace;
 use crate::progress::JobStatus;
+use crate::projects::Projects;
 use crate::record::Record;
 use crate::status::{VolumeStatus, status_of};
 use crate::stripes::Geometry;
@@ -31,6 +32,7 @@ pub struct Volume {
     pub(crate) commits: Rc<Commits>,
     pub(crate) bricks: Rc<Bricks>,
     pub(crate) extents: Rc<ExtentMap>,
+    pub(crate) projects: Rc<Projects>,
     pub(crate) inodes: Rc<Inodes>,
     pub(crate) orphans: Rc<Orphans>,
     pub(crate) namespace: Rc<Namespace>,

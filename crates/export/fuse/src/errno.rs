@@ -17,6 +17,7 @@ pub(crate) fn of(error: Errno) -> Number {
         Errno::Access => Number::ACCESS,
         Errno::ReadOnly => Number::ROFS,
         Errno::NoSpace => Number::NOSPC,
+        Errno::Quota => Number::DQUOT,
         Errno::TooBig => Number::FBIG,
         Errno::TooManyLinks => Number::MLINK,
         Errno::Loop => Number::LOOP,
@@ -64,6 +65,7 @@ mod tests {
             (Errno::NoData, 61),
             (Errno::Unsupported, 95),
             (Errno::Stale, 116),
+            (Errno::Quota, 122),
         ];
         for (error, number) in all {
             assert_eq!(of(error).raw_os_error(), number, "{error:?}");

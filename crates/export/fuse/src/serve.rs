@@ -317,7 +317,7 @@ impl<F: FileSystem + 'static> Server<F> {
             Work::ReadDirPlus { ino, offset, size } => {
                 self.read_dir_plus(ino, offset, size, reply).await;
             }
-            Work::Space => match fs.space().await {
+            Work::Space { ino } => match fs.space(ino).await {
                 Ok(space) => reply.with(&reply::space(&space)),
                 Err(error) => reply.error(errno::of(error)),
             },
@@ -458,7 +458,7 @@ impl<F: FileSystem + 'static> Server<F> {
             return OPEN_DIRECT_IO | OPEN_PARALLEL_DIRECT_WRITES;
         }
         // The kernel tells us of every change that it makes, and nobody else makes any.
-        if self.direct_mmap && !how.direct && self.fs.is_nearly_full() {
+        if self.direct_mmap && !how.direct && self.fs.is_nearly_full(ino) {
             return OPEN_KEEP_CACHE | OPEN_DIRECT_IO | OPEN_PARALLEL_DIRECT_WRITES;
         }
         OPEN_KEEP_CACHE

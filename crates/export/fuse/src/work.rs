@@ -139,7 +139,9 @@ pub(crate) enum Work {
         offset: u64,
         size: usize,
     },
-    Space,
+    Space {
+        ino: Ino,
+    },
     SetXattr {
         ino: Ino,
         name: Name,

@@ -324,7 +324,7 @@ impl FileSystem for View {
         }
     }
 
-    fn is_nearly_full(&self) -> bool {
+    fn is_nearly_full(&self, _ino: Ino) -> bool {
         false
     }
 
@@ -426,7 +426,7 @@ impl FileSystem for View {
         Ok(self.number(split(&path).map_or("", |(above, _)| above)))
     }
 
-    async fn space(&self) -> Result<Space, Errno> {
+    async fn space(&self, _ino: Ino) -> Result<Space, Errno> {
         Ok(Space {
             block: 4096,
             blocks: 0,

@@ -36,6 +36,9 @@ pub enum Errno {
     /// `ENOSPC`.
     #[error("no space left")]
     NoSpace,
+    /// `EDQUOT`: a project has reached its limit.
+    #[error("the limit of the project is reached")]
+    Quota,
     /// `EFBIG`.
     #[error("the file would be too large")]
     TooBig,

@@ -307,9 +307,9 @@ pub trait FileSystem {
     /// Ends one [`open`](FileSystem::open).
     fn close(&self, ino: Ino);
 
-    /// Writes through the page cache would better not be delayed: little space is left, and an error should reach
-    /// the writer.
-    fn is_nearly_full(&self) -> bool;
+    /// Writes of `ino` through the page cache would better not be delayed: little space is left, for it or for all, and an
+    /// error should reach the writer.
+    fn is_nearly_full(&self, ino: Ino) -> bool;
 
     /// Somebody beside the caller reads and writes the content of `ino` now: nobody opens it to write, which is
     /// [`Errno::Busy`], and nobody keeps what was read of it. False where nobody does that.
@@ -389,8 +389,8 @@ pub trait FileSystem {
     /// The directory that `ino`, a directory, is in; the root is in itself.
     async fn parent(&self, ino: Ino) -> Result<Ino, Errno>;
 
-    /// Space.
-    async fn space(&self) -> Result<Space, Errno>;
+    /// Space, as `ino` may have it.
+    async fn space(&self, ino: Ino) -> Result<Space, Errno>;
 
     /// Sets an extended attribute.
     async fn set_xattr(

@@ -3,8 +3,8 @@
 mod changes;
 
 pub use changes::{
-    Add, Check, Export, Follow, GrowMetadata, Jobs, Migrate, OneFileOrMore, Proxy, Remove, Weight,
-    WholeVolume,
+    Add, Check, Export, Follow, GrowMetadata, Jobs, Migrate, OneFileOrMore, Proxy, Quota, Remove,
+    Weight, WholeVolume,
 };
 
 use super::common::{Control, EXIT_CODES};
@@ -51,6 +51,7 @@ pub enum Verb {
     Pin(OneFileOrMore),
     /// Let files be moved again.
     Unpin(OneFileOrMore),
+    Quota(Quota),
     Proxy(Proxy),
     /// Move what the proxy has taken to the other bricks.
     #[command(
@@ -383,6 +384,8 @@ mod tests {
             ("braid volume proxy pool", "BRICK"),
             ("braid volume proxy pool brick --off", "cannot be used"),
             ("braid volume migrate pool --to brick", "FILE"),
+            ("braid volume quota /srv/a --limit 1G --none", "cannot be used"),
+            ("braid volume quota /srv/a --files many", "a number"),
             ("braid volume jobs pool --pause --resume", "cannot be used"),
             ("braid volume jobs pool --speed 1M --latency 2", "cannot be used"),
             ("braid volume jobs pool --latency 0", "milliseconds"),
@@ -414,6 +417,10 @@ mod tests {
             "braid volume migrate pool f g --to a",
             "braid volume pin pool f g",
             "braid volume unpin pool f",
+            "braid volume quota pool --json",
+            "braid volume quota /srv/pool/a --limit 10G --files 100000",
+            "braid volume quota /srv/pool/a --limit none",
+            "braid volume quota /srv/pool/a --none",
             "braid volume proxy pool a",
             "braid volume proxy pool --off",
             "braid volume flush pool",

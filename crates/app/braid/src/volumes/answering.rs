@@ -109,6 +109,17 @@ impl Volumes {
             VolumeRequest::Pin { volume, files, pinned } => {
                 done(self.find(Some(&volume))?.set_pinned(&files, pinned)?)
             }
+            VolumeRequest::Quotas { volume } => {
+                let quotas = self.find(Some(&volume))?.quotas()?;
+                about(VolumeAnswer::Quotas { quotas })
+            }
+            VolumeRequest::Quota { volume, folder, bytes, files, remove } => {
+                let hosted = self.find(Some(&volume))?;
+                done(match remove {
+                    true => hosted.remove_quota(&folder)?,
+                    false => hosted.set_quota(&folder, bytes, files)?,
+                })
+            }
             VolumeRequest::Proxy { volume, brick } => {
                 done(self.find(Some(&volume))?.set_proxy(brick.as_deref())?)
             }

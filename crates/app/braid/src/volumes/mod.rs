@@ -46,6 +46,7 @@ pub mod kept;
 mod leased;
 pub mod looking;
 pub mod name;
+mod quotas;
 mod registry;
 pub mod salvaging;
 mod tell;

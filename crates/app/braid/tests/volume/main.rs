@@ -5,6 +5,7 @@
 
 mod configured;
 mod leased;
+mod quotas;
 mod salvage;
 mod unmounted;
 mod volume_metadata;

@@ -80,6 +80,7 @@ pub const ROUTES: &[Route] = &[
     post("/volumes", "volume/create", VOLUME),
     get("/volumes/{volume?}", "volume/status", VOLUME),
     get("/volumes/{volume}/check", "volume/last-check", VOLUME),
+    get("/volumes/{volume}/quotas", "volume/quotas", VOLUME),
     Route {
         fixed: &[("deed", Fixed::Word("wait"))],
         ..get("/volumes/{volume?}/job/wait", "volume/job", &["progress", "done"])
@@ -95,6 +96,7 @@ pub const ROUTES: &[Route] = &[
     post("/volumes/{volume}/weight", "volume/weight", DONE),
     post("/volumes/{volume}/grow-metadata", "volume/grow-metadata", DONE),
     post("/volumes/{volume}/pin", "volume/pin", DONE),
+    post("/volumes/{volume}/quota", "volume/quota", DONE),
     post("/volumes/{volume}/proxy", "volume/proxy", DONE),
     post("/volumes/{volume}/export", "volume/export", DONE),
 ];

@@ -102,6 +102,20 @@ pub enum VolumeRequest {
     GrowMetadata { volume: String, size: u64 },
     /// Keep files where they are, or let them be moved.
     Pin { volume: String, files: Vec<FileName>, pinned: bool },
+    /// Projects, with what they take and may take.
+    Quotas { volume: String },
+    /// Limit what is in a folder, which is counted as a project of its own from then on. What is not given stays as it was.
+    Quota {
+        volume: String,
+        folder: FileName,
+        #[serde(default)]
+        bytes: Option<QuotaLimit>,
+        #[serde(default)]
+        files: Option<QuotaLimit>,
+        /// Take its limits away, and its project.
+        #[serde(default)]
+        remove: bool,
+    },
     /// Make a brick the proxy; `None`: have none.
     Proxy { volume: String, brick: Option<String> },
     /// What the last check found.
@@ -131,6 +145,16 @@ pub struct FileName {
     pub typed: String,
     /// With symbolic links followed, where it is there.
     pub absolute: String,
+}
+
+/// What a project may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum QuotaLimit {
+    /// Any number.
+    None,
+    /// At most so many: bytes, or files.
+    Most(u64),
 }
 
 /// A job that can be started.
@@ -182,6 +206,27 @@ pub enum VolumeAnswer {
     Status { status: Box<VolumeDetail> },
     /// What a check found.
     Check { report: CheckDetail },
+    /// Projects, by number.
+    Quotas { quotas: Vec<QuotaDetail> },
+}
+
+/// A project: files that are counted together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QuotaDetail {
+    /// Its number.
+    pub project: u32,
+    /// The folder with the limit, from the root of the volume; `None`: the project was given to files one by one.
+    pub folder: Option<String>,
+    /// Bytes that it may take; `None`: any number.
+    pub limit: Option<u64>,
+    /// Bytes that it takes.
+    pub used: u64,
+    /// Files and folders that it may have; `None`: any number.
+    pub files_limit: Option<u64>,
+    /// Files and folders that it has.
+    pub files: u64,
+    /// What is in the folder is still being counted.
+    pub counting: bool,
 }
 
 /// A volume that was made, or would be.

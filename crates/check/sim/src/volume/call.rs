@@ -226,7 +226,7 @@ pub async fn carry_out<F: FileSystem>(
         What::Seek(offset, what) => fs.seek(on, *offset, *what).await.map(Answer::Offset),
         What::List(max, plus) => list(fs, on, *max, *plus).await.map(Answer::List),
         What::Parent => fs.parent(on).await.map(Answer::Ino),
-        What::Space => fs.space().await.map(Answer::Space),
+        What::Space => fs.space(on).await.map(Answer::Space),
         What::SetXattr(name, value, mode) => fs.set_xattr(on, name, value, *mode).await.map(done),
         What::Xattr(name) => fs.xattr(on, name).await.map(Answer::Bytes),
         What::Xattrs => fs.xattrs(on).await.map(Answer::Names),

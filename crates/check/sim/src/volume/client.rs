@@ -4,6 +4,7 @@ use super::call::{Answer, Call, What, carry_out, is_behind, may_be_behind};
 use super::history::History;
 use super::meta::{Change, Id, Key, Moment, ROOT, moment};
 use super::model::{Begun, Model};
+use super::project_limits::may_be_reached;
 use super::readable::{Readable, look_at};
 use super::room::Room;
 use super::seen::Number;
@@ -234,8 +235,8 @@ impl<F: FileSystem + 'static> Client<F> {
                     self.must(hole, &call, "found no data, and there is some");
                 }
             }
-            Err(errno) if self.is_excused(&call, errno) => {
-                if errno == Errno::NoSpace {
+            Err(errno) if self.is_excused(model, &call, errno) => {
+                if matches!(errno, Errno::NoSpace | Errno::Quota) {
                     self.full += 1;
                 } else {
                     self.failures += 1;
@@ -266,7 +267,7 @@ impl<F: FileSystem + 'static> Client<F> {
     }
 
     /// Such a request may fail so.
-    fn is_excused(&self, call: &Call, errno: Errno) -> bool {
+    fn is_excused(&self, model: &Model, call: &Call, errno: Errno) -> bool {
         let takes_space = match &call.what {
             What::Write(..) => true,
             What::Allocate(how, ..) => !matches!(how, Allocate::PunchHole),
@@ -296,6 +297,7 @@ impl<F: FileSystem + 'static> Client<F> {
             Errno::NoSpace => {
                 takes_space && self.room.as_ref().is_none_or(|room| room.may_be_full())
             }
+            Errno::Quota => may_be_reached(&model.limits, &model.now, call),
             Errno::Io => !unharmed && self.may_fail.is_some_and(|all| all || data),
             _ => false,
         }

@@ -8,6 +8,7 @@ use super::run::{Mounting, VolumeRun};
 use crate::rng::Rng;
 use crate::waiting::{Over, wait};
 use braid_format::volume::inode::InodeRecord;
+use braid_format::volume::project::ProjectRecord;
 use braid_format::volume::{keys, space};
 use braid_kv::{Change, Store};
 use braid_volume::{CheckReport, Volume};
@@ -24,7 +25,10 @@ impl VolumeRun {
         }
         let pairs = self.metadata.pairs();
         let damaged = (0..TRIES).find_map(|_| {
-            let (what, changes) = damage(&self.aimed_rng, pairs)?;
+            let rng = &self.aimed_rng;
+            let of_project = self.plan.calls && rng.percent(25);
+            let found = if of_project { damage_project(rng, pairs) } else { damage(rng, pairs) };
+            let (what, changes) = found?;
             let wrong = ledger::read(&changed(pairs, &changes)).err()?;
             Some((what, changes, wrong))
         });
@@ -139,6 +143,25 @@ fn damage(rng: &Rng, pairs: &Pairs) -> Option<(&'static str, Vec<Change>)> {
         }
     };
     Some(damage)
+}
+
+/// A project is said to take something else than it does.
+fn damage_project(rng: &Rng, pairs: &Pairs) -> Option<(&'static str, Vec<Change>)> {
+    let all: Vec<_> = pairs.range(vec![b'Q']..keys::after(b"Q")).collect();
+    let (key, value) = *all.get(rng.below(all.len()))?;
+    let mut record = ProjectRecord::parse(keys::project_of(key)?, value).ok()?;
+    let value = match rng.range(0..3) {
+        0 => None,
+        1 => {
+            record.blocks ^= 1 + rng.range(0..7);
+            Some(record.encode())
+        }
+        _ => {
+            record.files += 1 + rng.range(0..3);
+            Some(record.encode())
+        }
+    };
+    Some(("a project takes something else than is recorded", vec![(key.clone(), value)]))
 }
 
 /// Another block of a group is in use, or one less.

@@ -4,6 +4,7 @@
 use braid_format::volume::brick_record::BrickRecord;
 use braid_format::volume::entry::{ByCookie, ByName};
 use braid_format::volume::inode::InodeRecord;
+use braid_format::volume::project::ProjectRecord;
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_format::volume::{extent, keys, space};
 use braid_layout::buckets::Buckets;
@@ -87,6 +88,7 @@ impl<'a> Reader<'a> {
             self.ledger.orphans.insert(keys::ino_of(key).ok_or("an orphan's key that is none")?);
         }
         self.extents(volume.stripe)?;
+        self.projects(volume.counted)?;
         self.blocks()?;
         self.names()?;
         self.ledger.files = self.inodes.len();
@@ -146,6 +148,27 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What projects are recorded to take is what their files take.
+    fn projects(&self, counted: bool) -> Result<(), String> {
+        let mut taken: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for inode in self.inodes.values().filter(|inode| inode.project != 0) {
+            let (files, blocks) = taken.entry(inode.project).or_default();
+            (*files, *blocks) = (*files + 1, *blocks + inode.blocks);
+        }
+        for (key, value) in self.all(b'Q') {
+            let id = keys::project_of(key).ok_or("a key of a project that is none")?;
+            let record = ProjectRecord::parse(id, value).map_err(text)?;
+            let found = taken.remove(&id).unwrap_or_default();
+            if (record.files, record.blocks) != found || !counted {
+                return Err(format!("project {id} is {record:?}, and has {found:?}"));
+            }
+        }
+        match taken.keys().next() {
+            Some(id) => Err(format!("project {id} has files and no record")),
+            None => Ok(()),
+        }
     }
 
     fn blocks(&mut self) -> Result<(), String> {

@@ -491,7 +491,7 @@ impl FileSystem for MemoryFs {
         self.release(ino, 1);
     }
 
-    fn is_nearly_full(&self) -> bool {
+    fn is_nearly_full(&self, _ino: Ino) -> bool {
         false
     }
 
@@ -650,7 +650,7 @@ impl FileSystem for MemoryFs {
         self.with(ino, |node, _| Ok(node.parent))
     }
 
-    async fn space(&self) -> Done<Space> {
+    async fn space(&self, _ino: Ino) -> Done<Space> {
         let (blocks, free) = (self.room, 0);
         let (files, files_free, available) = (1 << 20, 1 << 20, free);
         Ok(Space { block: 512, blocks, free, available, files, files_free, name_max: 255 })

@@ -22,7 +22,7 @@
 //! and a record is damaged, which the volume's check must find (`damage`).
 //!
 //! Some runs also draw the calls that came last (`later`): files without a name, whiteouts, the attributes that chattr(1)
-//! sets, access control lists (`access_list`), trims. The others are as they were before there were any.
+//! sets, access control lists (`access_list`), trims, limits of projects (`limits`). The others are as they were before there were any.
 //!
 //! In some runs bricks fail (`failures`): requests on data may then give EIO. What a brick has taken with it cannot be
 //! read until it is back, and is what it was then; all else is as above, and the check names exactly that.
@@ -47,6 +47,7 @@ pub mod holders;
 mod jobs;
 mod later;
 pub mod ledger;
+mod limits;
 #[cfg(test)]
 mod memory;
 pub mod meta;
@@ -55,6 +56,7 @@ mod numbers;
 pub mod observe;
 mod over_arrays;
 pub mod plan;
+pub mod project_limits;
 pub mod readable;
 pub mod rights;
 pub mod room;

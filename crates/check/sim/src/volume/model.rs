@@ -14,6 +14,7 @@ use super::expected::{Need, Plan};
 use super::extents::Extents;
 use super::file::{FileData, NEVER, Shown};
 use super::meta::{Change, Id, Key, Meta, Moment, Node, ROOT, Span};
+use super::project_limits::OfProjects;
 use super::rules;
 use super::seen::{Number, Observed};
 use super::stamp::{VERSIONS, Version};
@@ -76,6 +77,8 @@ pub struct Model {
     sized: BTreeMap<Id, Tick>,
     /// Who wrote each version.
     pub writers: Vec<Writer>,
+    /// What projects may have.
+    pub limits: OfProjects,
     /// Bricks fail: who writes where something is lost makes room first.
     pub bricks_fail: bool,
 }
@@ -121,6 +124,7 @@ impl Model {
             changed: BTreeMap::new(),
             sized: BTreeMap::new(),
             writers: vec![Writer { id: ROOT, op: 0 }],
+            limits: OfProjects::new(),
             bricks_fail: false,
         }
     }

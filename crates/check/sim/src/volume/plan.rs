@@ -92,6 +92,8 @@ pub struct VolumePlan {
     pub arrays: Arrays,
     /// The calls that came last are drawn, too.
     pub calls: bool,
+    /// Projects get limits, too: in some of the runs with all calls.
+    pub limits: bool,
 }
 
 impl VolumePlan {
@@ -119,6 +121,7 @@ impl VolumePlan {
         let mut plan = VolumePlan {
             arrays: Arrays::none(),
             calls,
+            limits: calls && Rng::new(seed, 54).percent(60),
             aimed: aimed && Rng::new(seed, 48).percent(60),
             metadata,
             bricks,
@@ -183,6 +186,7 @@ impl VolumePlan {
             false => String::new(),
         };
         let faults = if self.faults > 0 { ", faults" } else { "" };
+        let limits = if self.limits { ", limits" } else { "" };
         let aimed = match (self.aimed, self.calls) {
             (false, false) => "",
             (true, false) => ", aimed",
@@ -193,7 +197,7 @@ impl VolumePlan {
             self.metadata.map_or(String::new(), |room| format!(", metadata {}K", room >> 10));
         let arrays = self.arrays.describe();
         format!(
-            "volume of {} bricks [{}]{}{arrays}{faults}{aimed}{metadata}, stripe {}K, depth {}, {} rounds of {}",
+            "volume of {} bricks [{}]{}{arrays}{faults}{aimed}{limits}{metadata}, stripe {}K, depth {}, {} rounds of {}",
             self.bricks.len(),
             bricks.collect::<Vec<_>>().join(", "),
             commands,

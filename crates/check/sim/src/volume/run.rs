@@ -26,7 +26,7 @@ use braid_volume::{
     BrickDevice, CheckReport, MountOf, NewBrick, Volume, VolumeError, first_records,
 };
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use uuid::Uuid;
 
@@ -66,6 +66,9 @@ pub(super) struct VolumeRun {
     pub(super) faults_rng: Rng,
     /// Choices of what is done on purpose, likewise (`aimed`).
     pub(super) aimed_rng: Rng,
+    /// Choices of limits of projects, likewise, and what projects may have at most.
+    pub(super) limits_rng: Rng,
+    pub(super) most: BTreeMap<u32, (u64, u64)>,
     /// Bricks that are arrays.
     pub(super) over_arrays: OverArrays,
     /// Files that were cut right before the last crash.
@@ -109,6 +112,8 @@ pub fn run(seed: u64, scope: Scope, verbose: bool) -> Report {
         commands_rng: Rng::new(seed, 35),
         faults_rng: Rng::new(seed, 38),
         aimed_rng: Rng::new(seed, 39),
+        limits_rng: Rng::new(seed, 52),
+        most: BTreeMap::new(),
         over_arrays: OverArrays::new(&world, &plan.arrays),
         cut: Vec::new(),
         noted: Rc::default(),
@@ -269,6 +274,9 @@ impl VolumeRun {
         self.over_arrays.replace_leaves(&life.machine, &life.arrays)?;
         self.expect_failures();
         self.dead_when_read = Some(self.dead());
+        if self.plan.limits {
+            self.look_at_limits()?;
+        }
         self.check()
     }
 
@@ -357,6 +365,7 @@ impl VolumeRun {
                 self.a_brick_fails()?;
             }
             self.faults += u64::from(self.over_arrays.a_leaf_fails());
+            self.limit_a_project()?;
             let depth = self.plan.depth;
             let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
                 return Err(Over);
@@ -385,6 +394,7 @@ impl VolumeRun {
 
     pub(super) fn compare(&mut self) -> Result<(), Over> {
         self.drain()?;
+        self.limits_hold()?;
         let dead = self.dead();
         let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
             return Err(Over);

@@ -33,6 +33,7 @@ mod extents;
 mod files;
 mod one;
 mod paths;
+mod projects;
 mod report;
 mod run;
 #[cfg(test)]

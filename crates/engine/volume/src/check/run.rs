@@ -39,6 +39,7 @@ impl Walk {
             self.begin(1.0);
             self.check_extents(window, number == 0).await?;
         }
+        self.check_projects().await?;
         if self.repair {
             self.on.commits.sync_all().await?;
         }

@@ -35,6 +35,9 @@ const FEW: usize = 4;
 /// The time that a writer waits before it looks for room again while free space is defragmented, in nanoseconds.
 const DEFRAGMENT_NANOS: u64 = 50_000_000;
 
+/// The time that a writer waits before it looks for room again while devices are told of free space, in nanoseconds.
+const TRIM_NANOS: u64 = 1_000_000;
+
 /// A group of extents: the file and its number.
 type Key = (Ino, u64);
 
@@ -358,8 +361,8 @@ impl ExtentMap {
         replaced
     }
 
-    /// Makes the extent of a stripe longer where it is: `wanted` blocks, or else `needed`, both more than it has. `None`:
-    /// what follows it is not free.
+    /// Makes the extent of a stripe longer where it is: `wanted` blocks, or else `needed`, both more than it has, as far as
+    /// it `fits` the file. `None`: what follows it is not free.
     ///
     /// # Errors
     /// When the store fails, or a record is damaged.
@@ -367,8 +370,8 @@ impl ExtentMap {
         &self,
         group: &Rc<ExtentGroup>,
         stripe: u64,
-        wanted: u64,
-        needed: u64,
+        (wanted, needed): (u64, u64),
+        fits: impl Fn(u64) -> bool,
     ) -> Result<Option<Replaced>, Errno> {
         let extent = group.get(stripe);
         let Some(brick) = self.bricks.get(extent.brick).filter(|brick| brick.is_there()) else {
@@ -378,7 +381,7 @@ impl ExtentMap {
         self.load(&brick, extent.start, most).await?;
         let (end, old) = (extent.start + u64::from(extent.blocks), u64::from(extent.blocks));
         for blocks in [wanted, needed] {
-            if brick.space.extend(end, blocks - old) {
+            if fits(blocks) && brick.space.extend(end, blocks - old) {
                 brick.space.confirm(end, blocks - old);
                 // At most the blocks of a stripe, which fit.
                 let grown = Extent { blocks: blocks as u16, ..extent };
@@ -465,6 +468,9 @@ impl ExtentMap {
                 }
                 full.push(brick.id);
             }
+            if self.wait_for_trim().await {
+                continue;
+            }
             let settling = self.bricks.any(|brick| brick.space.settling() > 0);
             if !settling && !self.is_being_freed() && !self.defragment(blocks).await {
                 return Err(Errno::NoSpace);
@@ -472,6 +478,18 @@ impl ExtentMap {
             self.transactions.settle().await?;
         }
         Err(Errno::NoSpace)
+    }
+
+    /// Waits while devices are told of the free space that is held meanwhile. False: none is.
+    async fn wait_for_trim(&self) -> bool {
+        let trims = || -> Vec<u64> {
+            self.bricks.all().iter().filter_map(|brick| brick.space.trims()).collect()
+        };
+        let before = trims();
+        while !before.is_empty() && trims() == before {
+            self.shard.sleep(TRIM_NANOS).await;
+        }
+        !before.is_empty()
     }
 
     /// The same for `wanted` blocks, or only `needed` ones where there are not so many together.

@@ -28,6 +28,11 @@ impl Reservation {
         self.start
     }
 
+    /// The number of blocks.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
     /// The extent that it becomes, of which these sub-blocks are written.
     pub fn extent(&self, written: u32) -> Extent {
         // At most the blocks of a stripe, which fit.

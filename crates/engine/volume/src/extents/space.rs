@@ -88,6 +88,8 @@ pub struct Space {
     settling: RefCell<Vec<Run>>,
     /// Free, and reserved while the device is told that it is.
     trimmed: RefCell<Vec<Run>>,
+    /// Runs of which devices have been told.
+    trims: Cell<u64>,
     /// Where the search for a whole stripe goes on.
     cursor: Cell<u64>,
     /// Group in which the search for a shorter run begins.
@@ -136,6 +138,7 @@ impl Space {
             freed: RefCell::default(),
             settling: RefCell::default(),
             trimmed: RefCell::default(),
+            trims: Cell::new(0),
             cursor: Cell::new(0),
             short_group: Cell::new(count.saturating_sub(1)),
         })
@@ -362,8 +365,14 @@ impl Space {
 
     /// The device knows that a run is free: it can be used again.
     pub(super) fn trimmed(&self, run: Run) {
+        self.trims.set(self.trims.get() + 1);
         self.trimmed.borrow_mut().retain(|held| *held != run);
         self.release(run.0, run.1);
+    }
+
+    /// Runs of which the device has been told so far; `None`: none is held for that now.
+    pub(super) fn trims(&self) -> Option<u64> {
+        (!self.trimmed.borrow().is_empty()).then(|| self.trims.get())
     }
 
     fn room_of(&self, group: usize) -> u64 {

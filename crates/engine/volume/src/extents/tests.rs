@@ -78,10 +78,10 @@ fn an_extent_grows_where_it_is_as_long_as_the_blocks_behind_it_are_free() {
         rig.extents.prepare_free(group.get(0)).await.unwrap();
         let cut = rig.extents.shorten(&group, 0, 4, 0b1111);
         assert_eq!(cut, Replaced { before: BLOCKS, after: 4 });
-        let grown = rig.extents.extend(&group, 0, 8, 5).await.unwrap();
+        let grown = rig.extents.extend(&group, 0, (8, 5), |_| true).await.unwrap();
         assert_eq!(grown, None, "the blocks behind it are not free before a commit");
         rig.commits.sync_all().await.unwrap();
-        let grown = rig.extents.extend(&group, 0, 8, 5).await.unwrap();
+        let grown = rig.extents.extend(&group, 0, (8, 5), |_| true).await.unwrap();
         assert_eq!(grown, Some(Replaced { before: 4, after: 8 }));
         let wanted = Extent { start: whole.start(), written: 0b1111, blocks: 8, brick: 0 };
         assert_eq!(group.get(0), wanted);

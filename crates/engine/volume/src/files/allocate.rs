@@ -60,7 +60,8 @@ impl Files {
     async fn check_room(&self, inode: &Rc<Inode>, range: Range<u64>) -> Result<(), Errno> {
         let (used, all) = self.bricks.usage();
         let wanted = (range.end - range.start) / BLOCK;
-        let mut room = all - used;
+        let (free, left) = (all - used, self.inodes.room_for(inode));
+        let mut room = free.min(left);
         // Stripes that the range holds already are not requested again.
         let mut next = Some(range.start / self.geometry.stripe / PER_GROUP);
         while let Some(group) = next.filter(|_| room < wanted) {
@@ -68,7 +69,11 @@ impl Files {
             (placed, next) = self.some_placed(inode, group, &range).await?;
             room += placed.iter().map(|(_, extent)| u64::from(extent.blocks)).sum::<u64>();
         }
-        if room < wanted { Err(Errno::NoSpace) } else { Ok(()) }
+        match room < wanted {
+            true if left < free => Err(Errno::Quota),
+            true => Err(Errno::NoSpace),
+            false => Ok(()),
+        }
     }
 
     /// The stripes of a range that have an extent, those of some groups from `group` on, and the group where to go on.

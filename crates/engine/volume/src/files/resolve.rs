@@ -112,7 +112,9 @@ impl Files {
             return Err(Errno::Io);
         }
         let needed = geometry.blocks_to(piece.to);
+        let room = self.inodes.room_for(inode).saturating_add(lost.blocks.into());
         let blocks = blocks_for(self.geometry, inode, piece.stripe, needed, range.end);
+        let blocks = within(room, blocks, needed)?;
         self.extents.reserve_about(wants(inode, piece.stripe), blocks, needed).await
     }
 
@@ -138,9 +140,11 @@ impl Files {
                 return Ok(whole || !is_short);
             }
             let blocks = blocks_for(self.geometry, inode, stripe, needed, end);
+            let blocks = within(self.inodes.room_for(inode), blocks, needed)?;
             let wants = wants(inode, stripe);
             let reserved = self.extents.reserve_about(wants, blocks, needed).await?;
-            if !group.get(stripe).is_hole() {
+            // Others may have taken what the project may take meanwhile.
+            if !group.get(stripe).is_hole() || reserved.blocks() > self.inodes.room_for(inode) {
                 continue;
             }
             // Others have come here meanwhile, too.
@@ -166,14 +170,19 @@ impl Files {
             blocks if blocks == whole => whole,
             blocks => blocks.next_power_of_two().min(whole),
         };
-        if let Some(replaced) = self.extents.extend(group, stripe, wanted, needed).await? {
+        let old = u64::from(extent.blocks);
+        let fits = |blocks: u64| blocks - old <= self.inodes.room_for(inode);
+        if let Some(replaced) = self.extents.extend(group, stripe, (wanted, needed), fits).await? {
             self.inodes.extent_replaced(inode, replaced);
             return Ok(());
         }
         let reserved = loop {
+            let wanted = within(self.inodes.room_for(inode).saturating_add(old), wanted, needed)?;
             let wants = wants(inode, stripe);
             let reserved = self.extents.reserve_about(wants, wanted, needed).await?;
             match self.copy_to_stay(extent, &reserved).await {
+                // Others may have taken what the project may take meanwhile.
+                Ok(()) if reserved.blocks().saturating_sub(old) > self.inodes.room_for(inode) => {}
                 Ok(()) => break reserved,
                 // A brick that is found to be gone is left out next time.
                 Err(error)
@@ -188,6 +197,11 @@ impl Files {
         self.inodes.extent_replaced(inode, replaced);
         Ok(())
     }
+}
+
+/// As many blocks as are wanted, or as there is room for in the project, if that is as many as are needed.
+fn within(room: u64, wanted: u64, needed: u64) -> Result<u64, Errno> {
+    if needed > room { Err(Errno::Quota) } else { Ok(wanted.min(room)) }
 }
 
 /// The blocks that a stripe wants.

@@ -122,6 +122,10 @@ impl Namespace {
         if flags.inherits_project && inode.kind() != Kind::Directory {
             return Err(Errno::Invalid);
         }
+        let (project, blocks) = inode.with(|record| (record.project, record.blocks));
+        if flags.project != project {
+            self.inodes.projects().may_receive(flags.project, blocks)?;
+        }
         self.inodes.touch(&inode, false);
         self.inodes.edit(&inode, true, |record| set_flags_of(record, flags));
         Ok(())

@@ -2,12 +2,15 @@
 
 use super::inode::{Inode, stamp};
 use crate::extents::{ExtentMap, Replaced};
+use crate::projects::Projects;
 use crate::transactions::{Part, Transactions};
+use crate::watch::Share;
 use braid_filesystem::{Errno, Ino, Kind, Time};
 use braid_format::volume::inode::{InodeRecord, Stamp};
 use braid_format::volume::keys;
 use braid_kv::Change;
 use braid_shard::Shard;
+use braid_shard::plant::planted;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -32,6 +35,7 @@ pub struct Inodes {
     shard: Shard,
     transactions: Rc<Transactions>,
     extents: Rc<ExtentMap>,
+    projects: Rc<Projects>,
     clock: Clock,
     known: RefCell<BTreeMap<Ino, Rc<Inode>>>,
     uses: RefCell<BTreeMap<Ino, Uses>>,
@@ -47,12 +51,14 @@ impl Inodes {
         shard: &Shard,
         transactions: Rc<Transactions>,
         extents: Rc<ExtentMap>,
+        projects: Rc<Projects>,
         clock: Clock,
     ) -> Inodes {
         Inodes {
             shard: shard.clone(),
             transactions,
             extents,
+            projects,
             clock,
             known: RefCell::default(),
             uses: RefCell::default(),
@@ -133,6 +139,7 @@ impl Inodes {
     pub fn add(&self, ino: Ino, record: InodeRecord) -> Rc<Inode> {
         let inode = self.keep(ino, record, true);
         self.edit(&inode, true, |_| ());
+        self.projects.changed(ino, None, Some(inode.with(Share::of)));
         inode
     }
 
@@ -170,7 +177,26 @@ impl Inodes {
                 self.transactions.object_changed(INODE_BYTES);
             }
         }
-        inode.edit(change)
+        let before = inode.with(Share::of);
+        let result = inode.edit(change);
+        if !inode.removed.get() {
+            let after = inode.with(Share::of);
+            self.projects.changed(inode.ino(), Some(before), Some(after));
+        }
+        result
+    }
+
+    /// What projects take, and may.
+    pub fn projects(&self) -> &Projects {
+        &self.projects
+    }
+
+    /// Blocks that the file may take beside those that it has: more than there are where its project has no limit.
+    pub fn room_for(&self, inode: &Inode) -> u64 {
+        match planted("limit-ignored") {
+            true => u64::MAX,
+            false => self.projects.room(inode.with(|record| record.project)),
+        }
     }
 
     /// The content or the names of `inode` have changed now.
@@ -220,7 +246,9 @@ impl Inodes {
     /// A file is no more: its record is removed in the open transaction.
     pub fn remove(&self, inode: &Inode) {
         let ino = inode.ino();
-        inode.removed.set(true);
+        if !inode.removed.replace(true) {
+            self.projects.changed(ino, Some(inode.with(Share::of)), None);
+        }
         if self.changed.borrow_mut().remove(&ino).is_some() {
             self.transactions.object_dropped(INODE_BYTES);
         }

@@ -39,6 +39,7 @@ impl Namespace {
         }
         self.check_alive(&directory)?;
         let rights = self.rights_for_new(&directory, &node).await?;
+        self.may_make_in(&directory)?;
         // Others have waited for the directory, too.
         let bytes = entry_bytes(name) + node.target.len() as u64 + rights.bytes();
         self.transactions.has_room_for(bytes)?;
@@ -63,6 +64,7 @@ impl Namespace {
         self.transactions.may_grow().await?;
         self.check_alive(&directory)?;
         let rights = self.rights_for_new(&directory, &node).await?;
+        self.may_make_in(&directory)?;
         self.transactions.has_room_for(entry_bytes(b"") + rights.bytes())?;
         let mut record = self.new_record(caller, &directory, &node);
         record.nlink = 0;
@@ -98,6 +100,13 @@ impl Namespace {
             return Err(Errno::Exists);
         }
         check_name(name)
+    }
+
+    /// Refuses one more file where what is made in the directory is of a project that has as many as it may.
+    pub(super) fn may_make_in(&self, directory: &Inode) -> Result<(), Errno> {
+        let inherits = |record: &InodeRecord| record.flags & FLAG_INHERIT_PROJECT != 0;
+        let project = directory.with(|record| inherits(record).then_some(record.project));
+        project.map_or(Ok(()), |project| self.inodes.projects().may_add_file(project))
     }
 
     /// A directory that was removed takes no new names.

@@ -80,6 +80,9 @@ impl Namespace {
             return Ok(());
         }
         let replaced = target.as_ref().map(|target| target.entry.cookie);
+        if is_whiteout {
+            self.may_make_in(&from)?;
+        }
         let whiteout = is_whiteout.then(|| self.record.new_ino()).transpose()?;
         if let Some(target) = target {
             if flags == RENAME_NOREPLACE {
@@ -100,6 +103,9 @@ impl Namespace {
                     };
                     if target.inode.with(|record| record.entries > 0) {
                         return Err(Errno::NotEmpty);
+                    }
+                    if is_whiteout {
+                        self.may_make_in(&from)?;
                     }
                     self.take_entry(&to, new_name, &target.entry, target.kind);
                     self.drop_directory(&target.inode);

@@ -10,6 +10,7 @@ mod jobs;
 mod kept;
 mod mounting;
 mod names;
+mod quota;
 pub mod rig;
 mod space;
 mod trim;

@@ -3,6 +3,7 @@
 use crate::extents::{Brick, Space};
 use crate::files::Files;
 use crate::parts::Parts;
+use crate::projects::Projects;
 use crate::transactions::Transactions;
 use crate::{NewBrick, first_records, noted_nowhere};
 use braid_device::Device;
@@ -90,7 +91,10 @@ impl Rig {
         }
         let clock = Rc::new(|| Time { seconds: 5, nanos: 6 });
         let lost = noted_nowhere();
-        let parts = Parts::new(&shard, transactions, record, buckets, table, lost, clock);
+        let own = Rc::clone(&transactions);
+        let projects = shard.block_on(async move { Projects::load(&own).await });
+        let records = (record, projects.unwrap());
+        let parts = Parts::new(&shard, transactions, records, buckets, table, lost, clock);
         let commits = Rc::clone(&parts.commits);
         shard.spawn(async move { while commits.next().await {} });
         let files = Rc::new(Files::new(&parts));

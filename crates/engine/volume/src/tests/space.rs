@@ -17,7 +17,7 @@ fn a_full_volume_says_so_and_deleting_makes_room() {
             }
         };
         assert_eq!(full, Errno::NoSpace);
-        let space = volume.space().await.unwrap();
+        let space = volume.space(braid_filesystem::ROOT).await.unwrap();
         assert!(at > (12 << 20) - 400_000, "{at} bytes fitted");
         assert!(space.free < 64, "{} blocks are left", space.free);
         assert!(read_all(&volume, ino).await.iter().all(|byte| *byte == 7));
@@ -26,7 +26,7 @@ fn a_full_volume_says_so_and_deleting_makes_room() {
         let other = file(&volume, "b").await;
         write(&volume, other, 0, &vec![1; 6 << 20]).await.unwrap();
         volume.sync().await.unwrap();
-        let space = volume.space().await.unwrap();
+        let space = volume.space(braid_filesystem::ROOT).await.unwrap();
         assert_eq!((space.blocks - space.free) * BLOCK, 6 << 20);
     });
 }
@@ -198,7 +198,7 @@ fn a_commit_without_room_is_tried_again_when_something_was_removed() {
         held.set_capacity(held.space().used + 100);
         assert_eq!(own.sync().await, Err(Errno::NoSpace));
         assert_eq!(make(&own, ROOT, "late", Kind::File).await, Err(Errno::NoSpace));
-        assert_eq!(own.space().await.unwrap().files_free, 0);
+        assert_eq!(own.space(braid_filesystem::ROOT).await.unwrap().files_free, 0);
         // Earlier files are not lost, only not durable.
         assert!(own.lookup(ROOT, b"f19").await.is_ok());
         for at in 0..19 {

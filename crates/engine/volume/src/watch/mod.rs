@@ -5,8 +5,10 @@
 //! moment would have counted up to the same point.
 
 mod bits;
+mod shares;
 
 pub use bits::{Bits, Group};
+pub use shares::{Share, Shares};
 
 use braid_filesystem::Ino;
 use braid_format::volume::entry::ByName;
@@ -56,6 +58,8 @@ impl Drop for Watching {
 pub struct Watch {
     pub names: RefCell<Names>,
     pub extents: RefCell<Walked>,
+    /// While the files of projects are added up.
+    pub shares: RefCell<Option<Shares>>,
 }
 
 impl Watch {
@@ -68,6 +72,15 @@ impl Watch {
         }
         if names.in_order_to > keys::cookie(directory, entry.cookie) {
             names.count_in_order(directory, name, entry, comes);
+        }
+    }
+
+    /// A file is another part of a project.
+    pub fn share(&self, ino: Ino, before: Option<Share>, after: Option<Share>) {
+        if let Some(shares) = self.shares.borrow_mut().as_mut().filter(|shares| shares.covers(ino))
+        {
+            shares.count(before, false);
+            shares.count(after, true);
         }
     }
 

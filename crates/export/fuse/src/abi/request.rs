@@ -297,7 +297,7 @@ fn parse_fields(header: &Header, fields: &mut Fields<'_>) -> Option<Result<Work,
             let (offset, len, direct) = read(fields)?;
             Work::Read { ino, offset, len, direct }
         }
-        opcode::STATFS => Work::Space,
+        opcode::STATFS => Work::Space { ino },
         opcode::STATX => Work::Statx { ino },
         opcode::FSYNC | opcode::FSYNCDIR => {
             let open = fields.u64()?;

@@ -74,6 +74,17 @@ pub fn usage(brick: u16, index: u32) -> Vec<u8> {
     key(b'S', &brick.to_be_bytes(), &index.to_be_bytes())
 }
 
+/// The key of a project.
+pub fn project(id: u32) -> Vec<u8> {
+    key(b'Q', &id.to_be_bytes(), &[])
+}
+
+/// The project of a project's key.
+pub fn project_of(key: &[u8]) -> Option<u32> {
+    let id = key.strip_prefix(b"Q")?;
+    Some(u32::from_be_bytes(id.try_into().ok()?))
+}
+
 fn number(key: &[u8], at: usize) -> Option<u64> {
     let bytes = key.get(at..at + 8)?;
     Some(u64::from_be_bytes(bytes.try_into().ok()?))

@@ -14,6 +14,7 @@
 //! | `A` brick, group | a bit for each of 32,768 blocks in use; absent: none | `space` |
 //! | `S` brick, index | the number of blocks in use in each of 1,024 groups; absent: none | `space` |
 //! | `J` | the job in progress | `job` |
+//! | `Q` project | what a project takes, and its limits; absent: nothing, and none | `project` |
 //!
 //! Numbers in keys are big-endian, so that keys are in the order of the numbers; numbers in records little-endian.
 //! A block is 4096 bytes.
@@ -24,6 +25,7 @@ pub mod extent;
 pub mod inode;
 pub mod job;
 pub mod keys;
+pub mod project;
 pub mod space;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Every record is read as it was written, and damaged ones give errors.
 
+use super::project::{Moving, ProjectRecord};
 use super::*;
 use brick_record::{BrickRecord, BrickState};
 use entry::{ByCookie, ByName};
@@ -86,8 +87,24 @@ fn small_records_are_read_as_written() {
         next_brick: 4,
         proxy: Some(3),
         unbalanced: true,
+        counted: false,
     };
-    assert_eq!(VolumeRecord::parse(&volume.encode()), Ok(volume));
+    assert_eq!(volume.encode()[16], 1);
+    assert_eq!(VolumeRecord::parse(&volume.encode()), Ok(volume.clone()));
+    let counted = VolumeRecord { counted: true, ..volume };
+    assert_eq!(counted.encode()[16], 2);
+    assert_eq!(VolumeRecord::parse(&counted.encode()), Ok(counted));
+    let moving = Some(Moving { from: 0, to: 7 });
+    let project = ProjectRecord {
+        blocks_max: 5,
+        blocks: 6,
+        files: 1,
+        folder: 9,
+        moving,
+        ..ProjectRecord::default()
+    };
+    assert_eq!(ProjectRecord::parse(7, &project.encode()), Ok(project));
+    assert!(ProjectRecord::default().is_empty() && !project.is_empty());
     let job = JobRecord {
         kind: JobKind::Remove,
         brick: Some(2),
@@ -115,5 +132,6 @@ fn keys_are_in_the_order_of_their_numbers() {
     assert_eq!(keys::after(&[1, 255]), vec![2]);
     assert_eq!(keys::ino_of(&keys::extents(77, 3)), Some(77));
     assert_eq!(keys::second_of(&keys::extents(77, 3)), Some(3));
+    assert_eq!(keys::project_of(&keys::project(77)), Some(77));
     assert_eq!(keys::name_of(&keys::name(77, b"x")), Some(&b"x"[..]));
 }

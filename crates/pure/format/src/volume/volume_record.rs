@@ -8,6 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The layout of keys and records that this describes.
 pub const VERSION: u32 = 1;
+/// The same, with records of projects. Who does not count what projects take must not write to the volume.
+pub const VERSION_COUNTED: u32 = 2;
 
 /// The volume's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub struct VolumeRecord {
     pub proxy: Option<u16>,
     /// Weights or bricks have changed and stripes have not been moved yet.
     pub unbalanced: bool,
+    /// There are records of projects, which is another version.
+    pub counted: bool,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -46,7 +50,7 @@ impl VolumeRecord {
     pub fn encode(&self) -> Vec<u8> {
         let raw = Raw {
             uuid: *self.uuid.as_bytes(),
-            version: VERSION.into(),
+            version: if self.counted { VERSION_COUNTED } else { VERSION }.into(),
             next_brick: self.next_brick.into(),
             proxy: self.proxy.unwrap_or(NO_BRICK).into(),
             stripe: self.stripe.into(),
@@ -64,7 +68,7 @@ impl VolumeRecord {
     pub fn parse(bytes: &[u8]) -> Result<VolumeRecord, RecordError> {
         let wrong = |why| RecordError::new("the volume", why);
         let raw = Raw::read_from_bytes(bytes).map_err(|_| wrong("wrong length"))?;
-        if raw.version.get() != VERSION {
+        if !matches!(raw.version.get(), VERSION | VERSION_COUNTED) {
             return Err(wrong("written by a later braid, or no such version"));
         }
         let stripe = raw.stripe.get();
@@ -78,6 +82,7 @@ impl VolumeRecord {
             next_brick: raw.next_brick.get(),
             proxy: Some(raw.proxy.get()).filter(|brick| *brick != NO_BRICK),
             unbalanced: raw.unbalanced != 0,
+            counted: raw.version.get() == VERSION_COUNTED,
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::cli::common::{Control, EXIT_CODES};
 use crate::cli::settings::State;
+use braid_control::protocol::volume::QuotaLimit;
 use braid_control::wanted::weight::BrickWeight;
 use braid_nbd::Address;
 use clap::Args;
@@ -170,6 +171,55 @@ pub struct OneFileOrMore {
     pub json: bool,
     #[command(flatten)]
     pub control: Control,
+}
+
+/// Limit what folders take, or show the limits.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Limit the space and the files of a folder, with everything below it; without an option, show the limits \
+    and what is used.\n\n\
+    The folder gets a project of its own (as chattr -p and +P give one), which what is made in it inherits. What is there already is \
+    counted once, when the first limit is set: records are read and written, no data. Beyond the limit writes fail with \
+    EDQUOT (disk quota exceeded), and statfs(2), so df(1), shows it as the size. A file of another folder is not renamed or linked into it: mv \
+    copies then. A limit may be below what is used; nothing can be added then. A folder with a limit within another is counted for \
+    itself alone. An older braid refuses a volume with limits.",
+    after_help = EXIT_CODES
+)]
+pub struct Quota {
+    /// The folder, or to show all limits the volume: its name, UUID or directory.
+    #[arg(value_name = "FOLDER|VOLUME")]
+    pub name: String,
+    /// The space that it may take; a bare number is in KiB; `none` for any amount.
+    #[arg(long, value_name = "SIZE", value_parser = bytes_limit)]
+    pub limit: Option<QuotaLimit>,
+    /// Files and folders that it may have, itself included; `none` for any number.
+    #[arg(long, value_name = "N", value_parser = files_limit)]
+    pub files: Option<QuotaLimit>,
+    /// Take its limits away, and its project.
+    #[arg(long, conflicts_with_all = ["limit", "files"])]
+    pub none: bool,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+fn bytes_limit(text: &str) -> Result<QuotaLimit, String> {
+    match text {
+        "none" => Ok(QuotaLimit::None),
+        size => braid_control::wanted::size::kib_or_size(size).map(QuotaLimit::Most),
+    }
+}
+
+fn files_limit(text: &str) -> Result<QuotaLimit, String> {
+    match text {
+        "none" => Ok(QuotaLimit::None),
+        files => files
+            .parse()
+            .map(QuotaLimit::Most)
+            .map_err(|_| "give a number of files, or none".to_string()),
+    }
 }
 
 /// Have one brick take what is written first, or have none do so.

@@ -17,6 +17,7 @@ mod migrate;
 mod mount;
 mod pin;
 mod proxy;
+mod quota;
 mod remove;
 mod rename;
 mod salvage;
@@ -54,6 +55,7 @@ pub fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Migrate(options) => migrate::run(options),
         Verb::Pin(options) => pin::run(options, true),
         Verb::Unpin(options) => pin::run(options, false),
+        Verb::Quota(options) => quota::run(&options),
         Verb::Proxy(options) => proxy::run(options),
         Verb::Flush(options) => whole(options, VolumeJob::Flush),
         Verb::Defrag(options) => whole(options, VolumeJob::Defrag),

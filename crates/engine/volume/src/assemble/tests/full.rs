@@ -41,7 +41,7 @@ fn a_full_region_says_so_and_keeps_what_was_made_and_lets_delete() {
     let made = bricks.with(|volume| async move {
         let (made, ends) = fill(&volume, 16, 0).await;
         assert!(ends.iter().all(|error| *error == Errno::NoSpace), "{ends:?}");
-        let space = volume.space().await.unwrap();
+        let space = volume.space(braid_filesystem::ROOT).await.unwrap();
         assert!(space.files_free < space.files / 16, "{space:?}");
         assert!(made.len() > 2000, "{}", made.len());
         assert_eq!(volume.sync().await, Ok(()));

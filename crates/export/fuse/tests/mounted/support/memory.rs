@@ -392,7 +392,7 @@ impl FileSystem for Memory {
         self.let_go(ino);
     }
 
-    fn is_nearly_full(&self) -> bool {
+    fn is_nearly_full(&self, _ino: Ino) -> bool {
         self.nearly_full.get()
     }
 
@@ -530,7 +530,7 @@ impl FileSystem for Memory {
         self.with(ino, |node| Ok(if ino == ROOT { ROOT } else { node.parent }))
     }
 
-    async fn space(&self) -> Result<Space, Errno> {
+    async fn space(&self, _ino: Ino) -> Result<Space, Errno> {
         let free = self.room.get() / 4096;
         Ok(Space {
             block: 4096,

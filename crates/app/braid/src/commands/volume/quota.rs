@@ -1,0 +1,78 @@
+//! `braid volume quota`: limits of folders, shown and set.
+
+use super::asking::{ask, connect, file_name, order, unexpected, volume_name};
+use crate::cli::volume::Quota;
+use crate::client::Client;
+use crate::commands::done::say_done;
+use crate::output::{self, size, table};
+use anyhow::Result;
+use braid_control::protocol::volume::{QuotaDetail, VolumeAnswer, VolumeRequest};
+use std::path::Path;
+use std::process::ExitCode;
+
+pub fn run(options: &Quota) -> Result<ExitCode> {
+    let mut client = connect(&options.control)?;
+    let (volume, below) = volume_of(&mut client, &options.name)?;
+    let (bytes, files, remove) = (options.limit, options.files, options.none);
+    if bytes.is_some() || files.is_some() || remove {
+        let folder = file_name(&options.name)?;
+        let request = VolumeRequest::Quota { volume, folder, bytes, files, remove };
+        return say_done(&order(&mut client, request)?, options.json);
+    }
+    let mut quotas = match ask(&mut client, VolumeRequest::Quotas { volume: volume.clone() })? {
+        VolumeAnswer::Quotas { quotas } => quotas,
+        other => return Err(unexpected(other)),
+    };
+    if let Some(below) = below {
+        quotas.retain(|one| {
+            one.folder.as_deref().is_some_and(|at| Path::new(at).starts_with(&below))
+        });
+    }
+    if options.json {
+        output::json(&quotas)?;
+    } else if quotas.is_empty() {
+        output::line(format!(
+            "volume {volume} has no limits; `braid volume quota FOLDER --limit SIZE` sets one"
+        ))?;
+    } else {
+        output::line(text(&quotas))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The volume that is meant, and the folder in it, from its root, where that is not all of it.
+fn volume_of(client: &mut Client, typed: &str) -> Result<(String, Option<String>)> {
+    let VolumeAnswer::List { volumes } = ask(client, VolumeRequest::List)? else {
+        return Ok((volume_name(typed), None));
+    };
+    let path = file_name(typed)?.absolute;
+    let is_name = volumes.iter().any(|volume| volume.name == typed || volume.uuid == typed);
+    let within = volumes.iter().filter_map(|volume| {
+        let dir = volume.dir.as_deref()?;
+        Some((volume, Path::new(&path).strip_prefix(dir).ok()?.display().to_string(), dir.len()))
+    });
+    match within.max_by_key(|(.., len)| *len).filter(|_| !is_name) {
+        Some((volume, below, _)) if below.is_empty() => Ok((volume.name.clone(), None)),
+        Some((volume, below, _)) => Ok((volume.name.clone(), Some(format!("/{below}")))),
+        None => Ok((volume_name(typed), None)),
+    }
+}
+
+fn text(quotas: &[QuotaDetail]) -> String {
+    let mut table = table::table(&["Folder", "Used", "Limit", "Files", "Limit", "Project"]);
+    for one in quotas {
+        let counting = if one.counting { " (still being counted)" } else { "" };
+        let folder = one.folder.as_deref().unwrap_or("–");
+        let most = |limit: Option<String>| limit.unwrap_or_else(|| "none".to_string());
+        table.add_row([
+            format!("{folder}{counting}"),
+            size::human(one.used),
+            most(one.limit.map(size::human)),
+            one.files.to_string(),
+            most(one.files_limit.map(|files| files.to_string())),
+            one.project.to_string(),
+        ]);
+    }
+    table::align_right(&mut table, &[1, 2, 3, 4, 5]);
+    table::text(&table)
+}
