@@ -18,9 +18,9 @@ pub(crate) fn failed(doing: &str, error: &IoError) -> MirrorError {
     MirrorError::Failed(format!("{doing} the region: {error}"))
 }
 
-/// The error of a read for which no half has what was written: a medium error with the number by which Linux tells
-/// that protection information does not match (`BLK_STS_PROTECTION`).
-pub(crate) const DAMAGE: IoError = IoError { kind: IoErrorKind::Medium, errno: libc::EILSEQ };
+/// The error of a read for which no half has what was written: a medium error with the number by which file systems of
+/// Linux say that a checksum does not match (`EFSBADCRC`).
+pub(crate) const DAMAGE: IoError = IoError { kind: IoErrorKind::Medium, errno: libc::EBADMSG };
 
 /// True for the error of a read for which no half has what was written. Other medium errors are those of devices.
 pub fn is_damage(error: &IoError) -> bool {

@@ -181,8 +181,8 @@ impl World {
     fn some_requests(&mut self, mirror: &Rc<Mirror>) {
         let count = self.rng.u64(1..=5);
         let writes: Vec<Write> = (0..count).map(|_| self.some_write(mirror)).collect();
-        let flushes = self.rng.u8(..4) == 0;
-        let fua = count == 1 && self.rng.bool();
+        let flushes = self.rng.usize(..6).saturating_sub(3);
+        let fua = self.rng.u8(..3) == 0;
         let reads = self.rng.usize(..3);
         let before: BTreeMap<u64, Known> = self.sectors.clone();
         writes.iter().for_each(|write| self.begin(write));
@@ -198,9 +198,7 @@ impl World {
             let buf = self.shard.pool().get(count as usize * BLOCK);
             requests.push(Request::read(first * BLOCK as u64, buf));
         }
-        if flushes {
-            requests.push(Request::flush());
-        }
+        requests.extend((0..flushes).map(|_| Request::flush()));
         self.rng.shuffle(&mut requests);
         let (sets, own) = (IoSets::new(&self.shard), Rc::clone(mirror));
         let outcomes = self.shard.block_on(async move {
@@ -219,11 +217,11 @@ impl World {
             }
         }
         self.end(&writes);
-        if flushes {
+        if flushes > 0 {
             self.durable(&before, &writes);
         }
         if fua {
-            for sector in writes[0].sectors() {
+            for sector in writes.iter().flat_map(Write::sectors) {
                 let known = self.sectors.entry(sector).or_default();
                 known.old = known.now.clone();
             }
@@ -348,6 +346,22 @@ impl World {
         // The reporter of this life does not know the new disk, so this life ends.
         if joined.take().is_some_and(|done| done.is_ok()) && !self.fuse.is_blown() {
             self.current.borrow_mut().push(disk);
+            self.check_alone(mirror);
+        }
+    }
+
+    /// Flushes, and looks at each half as it is then.
+    fn check_alone(&mut self, mirror: &Rc<Mirror>) {
+        self.some_flush(mirror);
+        if self.fuse.is_blown() {
+            return;
+        }
+        let forks: Vec<VolatileDisk> =
+            self.current.borrow().iter().map(VolatileDisk::fork).collect();
+        for disk in forks {
+            let region = self.region(&disk);
+            let alone = open(&self.shard, vec![region], Open::AfterStop).unwrap();
+            self.check_all(&alone);
         }
     }
 
