@@ -39,6 +39,7 @@ pub const ALL: &[&Target] = &[
     &records::USAGE,
     &records::BRICK_RECORD,
     &records::VOLUME_RECORD,
+    &records::PROJECT,
     &records::JOB,
     &records::KEYS,
     &volume::VOLUME,

@@ -11,6 +11,7 @@ use braid_format::volume::entry::{ByCookie, ByName};
 use braid_format::volume::extent::{self, PER_GROUP, STRIPE_RANGE};
 use braid_format::volume::inode::InodeRecord;
 use braid_format::volume::job::JobRecord;
+use braid_format::volume::project::ProjectRecord;
 use braid_format::volume::space::{self, GROUP_BLOCKS};
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_format::volume::{BLOCK, keys};
@@ -145,6 +146,25 @@ pub const VOLUME_RECORD: Target = Target {
                 "stripes are whole blocks",
             )
         })
+    },
+    ..PLAIN
+};
+
+/// What a project takes, and may take.
+pub const PROJECT: Target = Target {
+    name: "project",
+    what: "what a project takes, and its limits",
+    fields: &[le(0, 8), le(8, 8), le(16, 8), le(24, 8), le(32, 8), le(40, 4), le(44, 4)],
+    run: |input| {
+        read_back(
+            input,
+            |bytes| ProjectRecord::parse(7, bytes),
+            ProjectRecord::encode,
+            |record| {
+                let goes = record.moving.is_none_or(|moving| moving.from != moving.to);
+                must(goes, "files go from one project to another")
+            },
+        )
     },
     ..PLAIN
 };
