@@ -10,7 +10,9 @@ use crate::region::Region;
 use braid_device::{Device, IoError, IoErrorKind, IoSets, Op, Request};
 use braid_shard::{Buf, BufMut, Shard};
 use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
 use std::rc::Rc;
+use std::task::Poll;
 
 /// The most writes to a half that are in flight at a time.
 const TOGETHER_MAX: usize = 64;
@@ -339,55 +341,63 @@ impl Halves {
         Ok(())
     }
 
-    /// Writes to each target, and then syncs those that have taken all. Gives the result of each.
+    /// Writes to each target, and then syncs it where it has taken all; none waits for another. Gives the result of each.
     async fn write_to(&self, targets: Targets, pieces: &[Piece], sync: bool) -> Results {
-        let mut results: Results = targets.each_ref().map(|target| target.as_ref().map(|_| Ok(())));
-        for together in pieces.chunks(TOGETHER_MAX) {
-            let mut set = self.sets.start();
-            for (tag, target) in targets.iter().enumerate() {
-                let Some(region) = target else { continue };
-                if !matches!(results[tag], Some(Ok(()))) {
-                    continue;
-                }
-                for (offset, data) in together {
-                    let cut = match region.cut(*offset, data.len()) {
-                        Ok(cut) => cut,
-                        Err(error) => {
-                            note(&mut results, tag, Err(error));
-                            continue;
-                        }
-                    };
-                    let mut at = 0;
-                    for (start, len) in cut {
-                        let part = data.slice(at..at + len);
-                        set.submit_write(tag as u32, region.device(), start, part, false);
-                        at += len;
+        let under_way = |target: Option<Rc<Region>>| {
+            target.map(|region| Box::pin(self.write_region(region, pieces, sync)))
+        };
+        let mut under_way = targets.map(under_way);
+        let mut results: Results = [None; 3];
+        poll_fn(|context| {
+            let mut is_ready = true;
+            for (write, result) in under_way.iter_mut().zip(&mut results) {
+                let Some(future) = write else { continue };
+                match future.as_mut().poll(context) {
+                    Poll::Ready(ended) => {
+                        *result = Some(ended);
+                        *write = None;
                     }
+                    Poll::Pending => is_ready = false,
                 }
             }
-            for (tag, outcome) in set.finish().await {
-                note(&mut results, tag as usize, outcome.result);
-            }
-        }
-        if !sync {
-            return results;
-        }
-        let mut set = self.sets.start();
-        for (tag, (target, result)) in (0..).zip(targets.iter().zip(&results)) {
-            if let (Some(region), Some(Ok(()))) = (target, result) {
-                set.submit(tag, region.device(), Request::flush());
-            }
-        }
-        for (tag, outcome) in set.finish().await {
-            note(&mut results, tag as usize, outcome.result);
-        }
+            if is_ready { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
         results
     }
-}
 
-/// Notes one of several results of a target: the first error counts.
-fn note(results: &mut Results, tag: usize, result: Result<(), IoError>) {
-    if let Some(Some(noted)) = results.get_mut(tag) {
-        *noted = noted.and(result);
+    async fn write_region(
+        &self,
+        region: Rc<Region>,
+        pieces: &[Piece],
+        sync: bool,
+    ) -> Result<(), IoError> {
+        for together in pieces.chunks(TOGETHER_MAX) {
+            let mut set = self.sets.start();
+            let mut result = Ok(());
+            for (offset, data) in together {
+                let cut = match region.cut(*offset, data.len()) {
+                    Ok(cut) => cut,
+                    Err(error) => {
+                        result = Err(error);
+                        break;
+                    }
+                };
+                let mut at = 0;
+                for (start, len) in cut {
+                    let part = data.slice(at..at + len);
+                    set.submit_write(0, region.device(), start, part, false);
+                    at += len;
+                }
+            }
+            for (_, outcome) in set.finish().await {
+                result = result.and(outcome.result);
+            }
+            result?;
+        }
+        if !sync {
+            return Ok(());
+        }
+        self.sets.one(region.device(), Request::flush()).await.result
     }
 }
