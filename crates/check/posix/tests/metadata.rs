@@ -48,6 +48,7 @@ async fn make(shard: &Shard) {
         name: "names".to_owned(),
         uuid: Uuid::from_u128(9),
         stripe: 128 << 10,
+        checksums: true,
         metadata_size: None,
         owner: Caller::default(),
         now: now(),

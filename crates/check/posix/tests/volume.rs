@@ -15,7 +15,7 @@ use braid_kv::Store;
 use braid_kv::model::ModelStore;
 use braid_shard::Shard;
 use braid_shard::threads::Shards;
-use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, first_records, noted_nowhere};
+use braid_volume::{BrickDevice, Format, MountOf, NewBrick, Volume, first_records, noted_nowhere};
 use enabled::Enabled;
 use std::cell::RefCell;
 use std::process::Command;
@@ -54,8 +54,9 @@ async fn start(shard: &Shard) {
     };
     let new: Vec<NewBrick> = BRICKS.iter().zip(1..).map(of).collect();
     let store = ModelStore::new(shard);
+    let format = Format { stripe: 128 << 10, checksums: true };
     let records =
-        first_records(Uuid::from_u128(9), 128 << 10, &new, Caller::default(), now()).unwrap();
+        first_records(Uuid::from_u128(9), format, &new, Caller::default(), now()).unwrap();
     store.commit(records).await.unwrap();
     let devices = bricks.iter().zip(1..).map(|(ram, id)| BrickDevice {
         uuid: Uuid::from_u128(id),

@@ -23,17 +23,27 @@ pub struct NewBrick {
     pub blocks: u64,
 }
 
+/// The sizes and features that a volume is made with, and keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// Bytes of a stripe: a power of two, 16 KiB to 64 MiB.
+    pub stripe: u64,
+    /// Blocks of files have checksums, against which they are read.
+    pub checksums: bool,
+}
+
 /// The content of the metadata store of a new volume: no file but an empty root directory, which belongs to `owner`.
 ///
 /// # Errors
 /// When the stripe, the bricks or their weights cannot be.
 pub fn first_records(
     uuid: Uuid,
-    stripe: u64,
+    format: Format,
     bricks: &[NewBrick],
     owner: Caller,
     now: Time,
 ) -> Result<Vec<Change>, VolumeError> {
+    let Format { stripe, checksums } = format;
     if !stripe.is_power_of_two() || !STRIPE_RANGE.contains(&stripe) {
         return Err(VolumeError::Stripe(stripe));
     }
@@ -49,6 +59,7 @@ pub fn first_records(
         proxy: None,
         unbalanced: false,
         counted: false,
+        checksums,
     };
     let now = stamp(now);
     let root = InodeRecord {

@@ -14,7 +14,7 @@
 //!                           │                          │
 //!                       namespace ─────────────────────┤      names, attributes, files in memory
 //!                           │                          │
-//!                        commit ── extents ────────────┘      durable after the data; where stripes lie, free space
+//!                        commit ── extents, sums ──────┘      durable after the data; where stripes lie; checksums
 //!                           │         │
 //!                       transactions  │                       what has changed since the last commit
 //!                           │         │
@@ -34,6 +34,7 @@
 //! | `namespace/` | the tree of names; files in memory |
 //! | `commit` | changes become durable, after the data that they name |
 //! | `extents/` | where stripes lie: recorded extents, free space, bricks |
+//! | `sums/` | checksums of blocks: what a brick gives is what was written |
 //! | `transactions/` | changes of metadata between two commits |
 //! | `record` | the volume's own record |
 //! | `projects`, `quota` | what the files of a project take, and may take; limits of folders |
@@ -75,6 +76,7 @@ mod record;
 pub mod salvage;
 mod status;
 mod stripes;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod transactions;
@@ -82,7 +84,7 @@ mod volume;
 mod watch;
 
 pub use check::{CheckEnd, CheckReport, Lost};
-pub use create::{NewBrick, first_records};
+pub use create::{Format, NewBrick, first_records};
 pub use error::VolumeError;
 pub use extents::{Brick, BrickCounts, NoteLost, Space};
 pub use files::Moved;

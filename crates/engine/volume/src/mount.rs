@@ -77,7 +77,11 @@ impl Volume {
         let projects = Projects::load(&transactions).await?;
         let records = (record, projects);
         let parts = Parts::new(shard, transactions, records, buckets, bricks, note_lost, clock);
+        let sums = Rc::clone(&parts.sums);
         let volume = Rc::new(wire(parts));
+        let doing = "looking for checksums that are in doubt";
+        let found = sums.find_doubtful().await;
+        found.map_err(|errno| VolumeError::File { doing, errno })?;
         if !read_only {
             start_commits(&volume);
             if let Err(error) = volume.take_up().await {
@@ -95,6 +99,7 @@ impl Volume {
         let doing = "looking for files to be removed";
         let found = self.orphans.find().await;
         found.map_err(|errno| VolumeError::File { doing, errno })?;
+        self.files.start_resealing();
         self.checks.resume_recorded().await?;
         self.mover.resume_recorded().await
     }
@@ -138,8 +143,8 @@ fn wire(parts: Parts) -> Volume {
     let membership = Rc::new(Membership::new(&parts));
     let mover = Rc::new(Mover::new(&parts, Rc::clone(&files), Rc::clone(&membership)));
     parts.extents.ask_for_room(Rc::new(Room::new(&mover, Rc::clone(&parts.orphans))));
-    let checks = Rc::new(Checks::new(parts.clone()));
-    let Parts { shard, geometry, transactions, record, bricks, extents, .. } = parts;
+    let checks = Rc::new(Checks::new(parts.clone(), Rc::clone(&files)));
+    let Parts { shard, geometry, transactions, record, bricks, extents, sums, .. } = parts;
     let Parts { projects, inodes, commits, orphans, namespace, gate, pace, .. } = parts;
     Volume {
         shard,
@@ -150,6 +155,7 @@ fn wire(parts: Parts) -> Volume {
         bricks,
         extents,
         projects,
+        sums,
         inodes,
         orphans,
         namespace,

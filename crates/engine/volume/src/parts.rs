@@ -8,6 +8,7 @@ use crate::pace::Pace;
 use crate::projects::Projects;
 use crate::record::Record;
 use crate::stripes::Geometry;
+use crate::sums::Sums;
 use crate::transactions::{Part, Transactions};
 use crate::watch::Watches;
 use braid_format::volume::project::ProjectRecord;
@@ -36,6 +37,8 @@ pub struct Parts {
     pub extents: Rc<ExtentMap>,
     /// What the files of projects take.
     pub projects: Rc<Projects>,
+    /// Checksums of blocks.
+    pub sums: Rc<Sums>,
     /// The files in memory.
     pub inodes: Rc<Inodes>,
     /// Makes changes durable.
@@ -62,6 +65,7 @@ impl Parts {
         clock: Clock,
     ) -> Parts {
         let geometry = Geometry::new(record.stripe);
+        let sums = Rc::new(Sums::new(shard, Rc::clone(&transactions), record.checksums));
         let record = Rc::new(Record::new(record));
         let watches = Rc::new(Watches::default());
         let bricks = Rc::new(Bricks::new(shard, geometry, bricks, note_lost));
@@ -97,6 +101,7 @@ impl Parts {
             Rc::clone(&inodes) as _,
             Rc::clone(&extents) as _,
             Rc::clone(&projects) as _,
+            Rc::clone(&sums) as _,
             Rc::clone(&record) as _,
         ];
         let commits = Commits::new(Rc::clone(&transactions), Rc::clone(&bricks), changed);
@@ -119,6 +124,7 @@ impl Parts {
             bricks,
             extents,
             projects,
+            sums,
             inodes,
             commits: Rc::new(commits),
             orphans,

@@ -30,6 +30,11 @@ impl Record {
         self.record.borrow().uuid
     }
 
+    /// Blocks of files have checksums.
+    pub fn has_checksums(&self) -> bool {
+        self.record.borrow().checksums
+    }
+
     /// The number of the next new file.
     pub fn next_ino(&self) -> Ino {
         self.record.borrow().next_ino

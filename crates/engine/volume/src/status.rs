@@ -53,6 +53,10 @@ pub struct VolumeStatus {
     pub unbalanced: bool,
     /// Room for metadata.
     pub metadata: StoreSpace,
+    /// Blocks of files have checksums.
+    pub checksums: bool,
+    /// Reads of blocks that were not what was written, since the mount.
+    pub checksum_errors: u64,
     /// The job under way.
     pub job: Option<JobStatus>,
     /// The check under way.
@@ -92,6 +96,8 @@ pub(crate) fn status_of(
         proxy: record.proxy(),
         unbalanced: record.is_unbalanced(),
         metadata: transactions.store().space(),
+        checksums: record.has_checksums(),
+        checksum_errors: 0,
         job: None,
         check: None,
         failure: transactions.failure(),

@@ -15,6 +15,7 @@ use crate::projects::Projects;
 use crate::record::Record;
 use crate::status::{VolumeStatus, status_of};
 use crate::stripes::Geometry;
+use crate::sums::Sums;
 use crate::transactions::Transactions;
 use braid_filesystem::{Errno, Ino, TrimRange};
 use braid_shard::Shard;
@@ -33,6 +34,7 @@ pub struct Volume {
     pub(crate) bricks: Rc<Bricks>,
     pub(crate) extents: Rc<ExtentMap>,
     pub(crate) projects: Rc<Projects>,
+    pub(crate) sums: Rc<Sums>,
     pub(crate) inodes: Rc<Inodes>,
     pub(crate) orphans: Rc<Orphans>,
     pub(crate) namespace: Rc<Namespace>,
@@ -74,6 +76,7 @@ impl Volume {
         VolumeStatus {
             job: self.mover.status(),
             check: self.checks.status(),
+            checksum_errors: self.sums.mismatches(),
             ..status_of(&self.record, &self.transactions, &self.bricks, &self.extents)
         }
     }
@@ -199,6 +202,14 @@ impl Volume {
         self.checks.start(repair)
     }
 
+    /// Starts to read all data and to hold it against its checksums: a scrub. It is steered, waited for and reported as a check.
+    ///
+    /// # Errors
+    /// As [`start_check`](Volume::start_check), and when the volume has no checksums.
+    pub fn start_scrub(&self) -> Result<(), VolumeError> {
+        self.checks.start_scrub()
+    }
+
     /// The check under way.
     pub fn check_job(&self) -> Option<JobStatus> {
         self.checks.status()
@@ -254,6 +265,7 @@ impl Volume {
         self.mover.hold();
         self.checks.suspend().await;
         self.mover.suspend().await;
+        self.sums.close_soon();
         let synced = self.commits.sync_all().await;
         self.transactions.end();
         synced

@@ -3,7 +3,7 @@
 mod changes;
 
 pub use changes::{
-    Add, Check, Export, Follow, GrowMetadata, Jobs, Migrate, OneFileOrMore, Proxy, Quota, Remove,
+    Add, Check, Export, Follow, GrowMetadata, Jobs, Migrate, OneFileOrMore, Proxy, Quota, Remove, Scrub,
     Weight, WholeVolume,
 };
 
@@ -68,6 +68,7 @@ pub enum Verb {
     )]
     Defrag(WholeVolume),
     Check(Check),
+    Scrub(Scrub),
     Jobs(Jobs),
     Export(Export),
     /// Serve volumes and nothing else: what `mount` starts where no server runs.

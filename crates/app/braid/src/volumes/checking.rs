@@ -2,6 +2,7 @@
 
 use super::hosted::Hosted;
 use super::tell::Tell;
+use crate::output;
 use anyhow::{Context, Result, bail};
 use braid_control::protocol::volume::{CheckDetail, JobDeed};
 use braid_volume::{CheckEnd, JobState, JobStatus, Volume};
@@ -18,6 +19,20 @@ impl Hosted {
         started.with_context(|| format!("volume {name}"))?;
         Ok(format!(
             "check of volume {name} started; `braid volume jobs {name} --wait` follows it, `braid volume check {name} \
+             --last` shows what it found"
+        ))
+    }
+
+    /// Starts a scrub.
+    ///
+    /// # Errors
+    /// When a check is under way, or the volume has no checksums.
+    pub fn start_scrub(&self) -> Result<String> {
+        let name = &self.name;
+        let started = self.with(move |here| async move { here.volume.start_scrub() })?;
+        started.with_context(|| format!("volume {name}"))?;
+        Ok(format!(
+            "scrub of volume {name} started; `braid volume jobs {name} --wait` follows it, `braid volume scrub {name} \
              --last` shows what it found"
         ))
     }
@@ -76,6 +91,15 @@ impl Hosted {
             return Ok(format!("volume {name} has no check under way"));
         }
         let report = self.last_check()?;
+        if report.scrub {
+            let found = match report.rotten.len() {
+                0 => "all data is as it was written".to_string(),
+                files => format!("parts of {} are not as written", output::count(files, "file")),
+            };
+            return Ok(format!(
+                "scrub of volume {name} has ended: {found}; `braid volume scrub {name} --last` shows the report"
+            ));
+        }
         let found = match report.found {
             0 => "no problems".to_string(),
             found => format!("{found} problems, {} corrected", report.repaired),

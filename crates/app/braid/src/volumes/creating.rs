@@ -216,6 +216,7 @@ pub fn create(
         name: name.to_string(),
         uuid,
         stripe: new.stripe.unwrap_or(STRIPE),
+        checksums: new.checksums.unwrap_or(true),
         metadata_size: new.metadata,
         owner: Caller {
             uid: rustix::process::geteuid().as_raw(),
@@ -308,6 +309,7 @@ fn describe(volume: &assemble::NewVolume, plan: &CreatePlan, prepared: &Prepared
         name: volume.name.clone(),
         uuid: String::new(),
         stripe: volume.stripe,
+        checksums: volume.checksums,
         bricks: bricks.collect(),
         found: prepared.found.clone(),
         notes,

@@ -9,7 +9,7 @@ use braid_control::protocol::volume::{
 use braid_control::wanted::weight;
 use braid_format::volume::BLOCK;
 use braid_format::volume::brick_record::BrickState;
-use braid_volume::{BrickStatus, CheckReport, JobState, JobStatus, VolumeStatus};
+use braid_volume::{BrickStatus, CheckReport, JobState, JobStatus, Lost, VolumeStatus};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -137,6 +137,8 @@ impl Hosted {
             no_dev: self.without.devices,
             no_exec: self.without.programs,
             stripe: status.stripe,
+            checksums: status.checksums,
+            checksum_errors: status.checksum_errors,
             used,
             size,
             metadata_used: status.metadata.used,
@@ -205,7 +207,10 @@ impl Hosted {
         let ranges = |ranges: Vec<(u64, u64)>| {
             ranges.into_iter().map(|(from, to)| (from, to - from)).collect()
         };
-        let lost = report.lost.into_iter();
+        let files_of = |list: Vec<Lost>| {
+            let list = list.into_iter();
+            list.map(|lost| LostDetail { file: lost.path, ranges: ranges(lost.ranges) }).collect()
+        };
         CheckDetail {
             name: self.name.clone(),
             files: report.files,
@@ -216,9 +221,10 @@ impl Hosted {
             found: report.found,
             repaired: report.repaired,
             leaked: report.leaked_blocks * BLOCK,
-            lost: lost
-                .map(|lost| LostDetail { file: lost.path, ranges: ranges(lost.ranges) })
-                .collect(),
+            lost: files_of(report.lost),
+            scrub: report.scrub,
+            rotten: files_of(report.rotten),
+            sealed: report.sealed,
         }
     }
 }

@@ -37,6 +37,7 @@ impl Hosted {
             VolumeJob::Flush => (NewJob::Flush, format!("flush of the proxy of volume {name}")),
             VolumeJob::Defrag => (NewJob::Defrag, format!("defrag of volume {name}")),
             VolumeJob::Check { repair } => return self.start_check(*repair),
+            VolumeJob::Scrub => return self.start_scrub(),
             VolumeJob::Remove { brick, dry_run } => {
                 let brick = self.select(brick)?;
                 let shown = self.name_of(&brick);

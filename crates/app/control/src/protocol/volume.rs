@@ -173,6 +173,8 @@ pub enum VolumeJob {
     Defrag,
     /// Metadata and bricks are compared; `repair`: and corrected.
     Check { repair: bool },
+    /// All data is read and held against its checksums.
+    Scrub,
 }
 
 /// What is done about a job.
@@ -238,6 +240,9 @@ pub struct CreatedVolume {
     pub uuid: String,
     /// Bytes of a stripe.
     pub stripe: u64,
+    /// Blocks of files have checksums.
+    #[serde(default)]
+    pub checksums: bool,
     /// Its bricks.
     pub bricks: Vec<CreatedBrick>,
     /// What was found on the bricks, as a table.
@@ -309,6 +314,12 @@ pub struct VolumeDetail {
     pub no_exec: bool,
     /// Bytes of a stripe.
     pub stripe: u64,
+    /// Blocks of files have checksums.
+    #[serde(default)]
+    pub checksums: bool,
+    /// Reads of blocks that were not what was written, since the mount.
+    #[serde(default)]
+    pub checksum_errors: u64,
     /// Bytes in use.
     pub used: u64,
     /// Bytes that it holds.
@@ -431,6 +442,15 @@ pub struct CheckDetail {
     pub leaked: u64,
     /// What is lost with missing bricks.
     pub lost: Vec<LostDetail>,
+    /// It was a scrub: data was read and held against its checksums.
+    #[serde(default)]
+    pub scrub: bool,
+    /// Of a scrub: what is not as it was written.
+    #[serde(default)]
+    pub rotten: Vec<LostDetail>,
+    /// Of a scrub: bytes that had no checksum, and have one now.
+    #[serde(default)]
+    pub sealed: u64,
 }
 
 /// A file of which parts are lost.

@@ -15,8 +15,8 @@ use braid_kv::model::ModelStore;
 use braid_shard::sync::promise;
 use braid_shard::{Buf, Shard};
 use braid_volume::{
-    Brick, BrickCounts, BrickDevice, BrickToAdd, MountOf, NewBrick, NewJob, Volume, first_records,
-    noted_nowhere,
+    Brick, BrickCounts, BrickDevice, BrickToAdd, Format, MountOf, NewBrick, NewJob, Volume,
+    first_records, noted_nowhere,
 };
 use hdrhistogram::Histogram;
 use std::cell::{Cell, RefCell};
@@ -155,7 +155,8 @@ impl Rig {
         }
         let store = ModelStore::new(&shard);
         let owner = Caller { uid: 0, gid: 0 };
-        let records = first_records(Uuid::from_u128(99), STRIPE, &new, owner, Time::default())?;
+        let format = Format { stripe: STRIPE, checksums: true };
+        let records = first_records(Uuid::from_u128(99), format, &new, owner, Time::default())?;
         shard.block_on(store.commit(records)).context("making a volume")?;
         store.set_commit_time(COMMIT_NANOS);
         let from = MountOf {

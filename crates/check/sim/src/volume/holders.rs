@@ -248,6 +248,7 @@ impl Holders {
             name: "holders".to_string(),
             uuid: Uuid::from_u128(77),
             stripe: 64 << 10,
+            checksums: true,
             metadata_size: None,
             owner: Caller::default(),
             now: Time { seconds: 1, nanos: 0 },

@@ -19,7 +19,8 @@
 //! Before each mount `ledger` reads the records alone: what is named is there, once, and nothing of a removed brick.
 //!
 //! Some runs do on purpose what chance seldom does just so (`aimed`); at their end every block is accounted for (`account`),
-//! and a record is damaged, which the volume's check must find (`damage`).
+//! and a record is damaged, which the volume's check must find (`damage`). In some a block of a file rots in the
+//! end, which a scrub must name (`rot`).
 //!
 //! Some runs also draw the calls that came last (`later`): files without a name, whiteouts, the attributes that chattr(1)
 //! sets, access control lists (`access_list`), trims, limits of projects (`limits`). The others are as they were before there were any.
@@ -60,6 +61,7 @@ pub mod project_limits;
 pub mod readable;
 pub mod rights;
 pub mod room;
+mod rot;
 pub mod rules;
 mod run;
 pub mod seen;

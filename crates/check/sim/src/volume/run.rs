@@ -23,7 +23,7 @@ use braid_format::volume::BLOCK;
 use braid_kv::Store;
 use braid_kv::model::{ModelStore, Snapshot, UnderWay};
 use braid_volume::{
-    BrickDevice, CheckReport, MountOf, NewBrick, Volume, VolumeError, first_records,
+    BrickDevice, CheckReport, Format, MountOf, NewBrick, Volume, VolumeError, first_records,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -203,6 +203,7 @@ impl VolumeRun {
         self.stop()?;
         self.mount()?;
         self.stop()?;
+        self.rot()?;
         self.damage()
     }
 
@@ -219,7 +220,8 @@ impl VolumeRun {
             .collect();
         let now = clock(&self.world)();
         let owner = Caller::default();
-        let made = first_records(Uuid::from_u128(77), self.plan.stripe, &bricks, owner, now);
+        let format = Format { stripe: self.plan.stripe, checksums: true };
+        let made = first_records(Uuid::from_u128(77), format, &bricks, owner, now);
         let records = match made {
             Ok(records) => records,
             Err(error) => return self.fail("mounts", format!("create: {error}")),

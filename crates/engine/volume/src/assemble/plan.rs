@@ -4,7 +4,7 @@
 
 use super::error::AssembleError;
 use super::examine::fits;
-use crate::create::{NewBrick, first_records};
+use crate::create::{Format, NewBrick, first_records};
 use braid_device::DeviceInfo;
 use braid_filesystem::{Caller, Time};
 use braid_format::brick::{
@@ -41,6 +41,8 @@ pub struct NewVolume {
     pub uuid: Uuid,
     /// Bytes of a stripe.
     pub stripe: u64,
+    /// Blocks of files have checksums.
+    pub checksums: bool,
     /// Bytes of a metadata region; chosen where `None`.
     pub metadata_size: Option<u64>,
     /// The owner of the root directory.
@@ -130,7 +132,8 @@ pub fn plan_create(new: &NewVolume, bricks: &[BrickPlan]) -> Result<CreatePlan, 
             blocks: brick.data.len / BLOCK,
         })
         .collect();
-    let records = first_records(new.uuid, new.stripe, &placed, new.owner, new.now)?;
+    let format = Format { stripe: new.stripe, checksums: new.checksums };
+    let records = first_records(new.uuid, format, &placed, new.owner, new.now)?;
     Ok(CreatePlan { superblocks, records })
 }
 

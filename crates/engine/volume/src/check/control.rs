@@ -7,10 +7,11 @@ use super::one::{Check, CheckEnd, Halt};
 use super::report::CheckReport;
 use super::walk::Walk;
 use crate::error::VolumeError;
+use crate::files::Files;
 use crate::parts::Parts;
 use crate::progress::JobStatus;
 use braid_format::volume::job::{JobKind, JobRecord};
-use braid_format::volume::keys;
+use braid_format::volume::{BLOCK, keys};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 /// The checks of a volume.
 pub struct Checks {
     on: Rc<Parts>,
+    files: Rc<Files>,
     /// The check under way.
     current: RefCell<Option<Rc<Check>>>,
     /// The end of the last one since the mount.
@@ -28,9 +30,10 @@ pub struct Checks {
 
 impl Checks {
     /// Of these parts; none under way, and none that has ended.
-    pub fn new(on: Parts) -> Checks {
+    pub fn new(on: Parts, files: Rc<Files>) -> Checks {
         Checks {
             on: Rc::new(on),
+            files,
             current: RefCell::new(None),
             last: RefCell::new(None),
             suspended: Cell::new(false),
@@ -46,7 +49,7 @@ impl Checks {
     /// # Errors
     /// As [`start`](Checks::start); when metadata cannot be read at all, or the check was cancelled.
     pub async fn check(self: &Rc<Self>, repair: bool) -> Result<CheckReport, VolumeError> {
-        let check = self.begin(repair)?;
+        let check = self.begin(kind_of(repair))?;
         match check.wait_end().await {
             CheckEnd::Done(report) => Ok((*report).clone()),
             CheckEnd::Failed(errno) => {
@@ -61,30 +64,46 @@ impl Checks {
     /// # Errors
     /// When one is under way, the volume is being unmounted, or `repair` is wanted and nothing can be changed.
     pub fn start(self: &Rc<Self>, repair: bool) -> Result<(), VolumeError> {
-        self.begin(repair).map(|_| ())
+        self.begin(kind_of(repair)).map(|_| ())
     }
 
-    fn begin(self: &Rc<Self>, repair: bool) -> Result<Rc<Check>, VolumeError> {
+    /// Starts to read all data and to hold it against its checksums. It runs in the background, and beside another job.
+    ///
+    /// # Errors
+    /// As [`start`](Checks::start), and when the volume has no checksums.
+    pub fn start_scrub(self: &Rc<Self>) -> Result<(), VolumeError> {
+        if !self.on.sums.is_on() {
+            let why =
+                "the volume was made without checksums: there is nothing to hold its data against";
+            return Err(VolumeError::Refused(why.into()));
+        }
+        self.begin(JobKind::Scrub).map(|_| ())
+    }
+
+    fn begin(self: &Rc<Self>, kind: JobKind) -> Result<Rc<Check>, VolumeError> {
         if self.suspended.get() {
             return Err(VolumeError::Refused("the volume is being unmounted".into()));
         }
         if let Some(current) = self.current() {
             return Err(VolumeError::Busy { running: current.kind().name() });
         }
-        if repair {
+        if kind == JobKind::Repair {
             let doing = "starting a repair";
             let writable = self.on.transactions.writable();
             writable.map_err(|errno| VolumeError::File { doing, errno })?;
         }
-        let check = self.new_check(repair);
+        let check = self.new_check(kind);
         self.run_in_background(&check);
         self.record(Some(&check));
         Ok(check)
     }
 
-    fn new_check(&self, repair: bool) -> Rc<Check> {
-        let total = self.on.transactions.store().space().used.max(1);
-        Check::new(&self.on.shard, total, repair)
+    fn new_check(&self, kind: JobKind) -> Rc<Check> {
+        let total = match kind {
+            JobKind::Scrub => self.on.bricks.usage().0 * BLOCK,
+            _ => self.on.transactions.store().space().used,
+        };
+        Check::new(&self.on.shard, total.max(1), kind)
     }
 
     fn run_in_background(self: &Rc<Self>, check: &Rc<Check>) {
@@ -92,7 +111,7 @@ impl Checks {
         *self.last.borrow_mut() = None;
         let (own, check) = (Rc::clone(self), Rc::clone(check));
         self.on.shard.spawn(async move {
-            let end = match Walk::run(Rc::clone(&own.on), &check).await {
+            let end = match Walk::run(Rc::clone(&own.on), &own.files, &check).await {
                 Ok(report) => CheckEnd::Done(Arc::new(report)),
                 Err(Halt::Failed(errno)) => CheckEnd::Failed(errno),
                 Err(Halt::Ended) => CheckEnd::Cancelled,
@@ -155,7 +174,7 @@ impl Checks {
     pub async fn resume_recorded(self: &Rc<Self>) -> Result<(), VolumeError> {
         let Some(bytes) = self.on.transactions.get(keys::CHECK).await? else { return Ok(()) };
         let record = JobRecord::parse(&bytes)?;
-        let check = self.new_check(record.kind == JobKind::Repair);
+        let check = self.new_check(record.kind);
         check.set_paused(record.paused);
         self.run_in_background(&check);
         Ok(())
@@ -169,4 +188,8 @@ impl Checks {
             check.wait_end().await;
         }
     }
+}
+
+fn kind_of(repair: bool) -> JobKind {
+    if repair { JobKind::Repair } else { JobKind::Check }
 }

@@ -255,11 +255,16 @@ fn lose_written(
 }
 
 fn lose(report: &mut CheckReport, ino: Ino, range: (u64, u64)) {
-    match report.lost.last_mut().filter(|lost| lost.ino == ino) {
+    add(&mut report.lost, ino, range);
+}
+
+/// One range more, behind those that are there.
+pub(super) fn add(list: &mut Vec<Lost>, ino: Ino, range: (u64, u64)) {
+    match list.last_mut().filter(|lost| lost.ino == ino) {
         Some(lost) => match lost.ranges.last_mut().filter(|last| last.1 == range.0) {
             Some(last) => last.1 = range.1,
             None => lost.ranges.push(range),
         },
-        None => report.lost.push(Lost { ino, path: String::new(), ranges: vec![range] }),
+        None => list.push(Lost { ino, path: String::new(), ranges: vec![range] }),
     }
 }

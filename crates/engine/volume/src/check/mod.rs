@@ -10,8 +10,10 @@
 //! | `files` | names against files |
 //! | `entries` | what is wrong with the names of a directory, and putting it right |
 //! | `attributes` | extended attributes against files |
+//! | `sums` | checksums against files |
 //! | `extents` | every recorded extent, and the files that they belong to |
 //! | `blocks` | which blocks extents name, against those in use |
+//! | `scrub` | all data against its checksums |
 //! | `paths` | what a file is called |
 //!
 //! Files are used while it runs. Each step reads some records as they are at one moment; what of them changes later,
@@ -36,6 +38,8 @@ mod paths;
 mod projects;
 mod report;
 mod run;
+mod scrub;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod walk;

@@ -38,12 +38,12 @@ pub enum CheckEnd {
 
 /// A check under way.
 pub struct Check {
-    repair: bool,
+    kind: JobKind,
     /// It waits to be resumed.
     paused: Cell<bool>,
     /// It is to end before its time.
     ends: Cell<bool>,
-    /// Bytes of metadata that there are.
+    /// Bytes that there are to look at: of metadata, or of data.
     total: u64,
     /// The part of `total` that is done.
     done: Cell<u64>,
@@ -56,10 +56,10 @@ pub struct Check {
 }
 
 impl Check {
-    /// One over `total` bytes of metadata.
-    pub fn new(shard: &Shard, total: u64, repair: bool) -> Rc<Check> {
+    /// One over `total` bytes of metadata, or of data for a scrub.
+    pub fn new(shard: &Shard, total: u64, kind: JobKind) -> Rc<Check> {
         Rc::new(Check {
-            repair,
+            kind,
             paused: Cell::new(false),
             ends: Cell::new(false),
             total,
@@ -72,7 +72,7 @@ impl Check {
 
     /// It puts right what is wrong.
     pub fn repairs(&self) -> bool {
-        self.repair
+        self.kind == JobKind::Repair
     }
 
     /// So much of it is done, 0 to 1.
@@ -81,7 +81,12 @@ impl Check {
         self.done.set(done.clamp(self.done.get(), self.total));
     }
 
-    /// So many bytes of metadata were looked at.
+    /// So many bytes are done.
+    pub(super) fn set_done(&self, bytes: u64) {
+        self.done.set(bytes.min(self.total));
+    }
+
+    /// So many bytes were looked at.
     pub fn looked_at(&self, bytes: u64) {
         self.fresh.set(self.fresh.get() + bytes);
     }
@@ -147,9 +152,9 @@ impl Check {
         }
     }
 
-    /// A check, or a repair.
+    /// A check, a repair, or a scrub.
     pub fn kind(&self) -> JobKind {
-        if self.repair { JobKind::Repair } else { JobKind::Check }
+        self.kind
     }
 
     /// Waits until it has ended.

@@ -1,6 +1,7 @@
 //! The paths of a file.
 
 use super::one::Halt;
+use super::report::CheckReport;
 use super::walk::Walk;
 use braid_filesystem::{Ino, ROOT};
 use braid_format::volume::entry::ByName;
@@ -13,8 +14,10 @@ const DEPTH_MAX: usize = 4096;
 impl Walk {
     /// Gives the files that have lost something their paths.
     pub(super) async fn name_lost(&self) -> Result<(), Halt> {
-        let mut wanted: BTreeSet<Ino> =
-            self.report.borrow().lost.iter().map(|lost| lost.ino).collect();
+        let mut wanted: BTreeSet<Ino> = {
+            let report = self.report.borrow();
+            report.lost.iter().chain(&report.rotten).map(|lost| lost.ino).collect()
+        };
         if wanted.is_empty() {
             return Ok(());
         }
@@ -42,7 +45,9 @@ impl Walk {
                 break;
             }
         }
-        for lost in &mut self.report.borrow_mut().lost {
+        let mut report = self.report.borrow_mut();
+        let CheckReport { lost, rotten, .. } = &mut *report;
+        for lost in lost.iter_mut().chain(rotten) {
             lost.path = path_of(&names, lost.ino);
         }
         Ok(())

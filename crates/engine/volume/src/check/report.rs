@@ -35,8 +35,14 @@ pub struct CheckReport {
     pub repaired: u64,
     /// Blocks in use that nobody names.
     pub leaked_blocks: u64,
-    /// The data that lies on missing bricks.
+    /// The data that lies on missing bricks, or cannot be read.
     pub lost: Vec<Lost>,
+    /// It was a scrub.
+    pub scrub: bool,
+    /// Of a scrub: the data that is not what was written.
+    pub rotten: Vec<Lost>,
+    /// Of a scrub: bytes that had no checksum, and have one now.
+    pub sealed: u64,
 }
 
 impl CheckReport {
@@ -49,8 +55,8 @@ impl CheckReport {
         }
     }
 
-    /// Nothing is wrong that was not repaired, and nothing is lost.
+    /// Nothing is wrong that was not repaired, nothing is lost, and nothing is rotten.
     pub fn is_clean(&self) -> bool {
-        self.found == self.repaired && self.lost.is_empty()
+        self.found == self.repaired && self.lost.is_empty() && self.rotten.is_empty()
     }
 }

@@ -3,8 +3,10 @@
 use super::one::{Check, Halt};
 use super::report::CheckReport;
 use super::walk::Walk;
+use crate::files::Files;
 use crate::parts::Parts;
 use crate::watch::Watch;
+use braid_format::volume::job::JobKind;
 use braid_format::volume::keys;
 use std::rc::Rc;
 
@@ -16,11 +18,18 @@ impl Walk {
     ///
     /// # Errors
     /// When metadata cannot be read at all, or the check was ended.
-    pub(super) async fn run(on: Rc<Parts>, check: &Rc<Check>) -> Result<CheckReport, Halt> {
+    pub(super) async fn run(
+        on: Rc<Parts>,
+        files: &Rc<Files>,
+        check: &Rc<Check>,
+    ) -> Result<CheckReport, Halt> {
         let watch = Rc::new(Watch::default());
         let _watching = on.watches.begin(&watch);
         let walk = Walk::new(on, &watch, check);
-        walk.all_passes().await?;
+        match check.kind() {
+            JobKind::Scrub => walk.scrub(files).await?,
+            _ => walk.all_passes().await?,
+        }
         Ok(walk.report.into_inner())
     }
 
@@ -35,6 +44,7 @@ impl Walk {
         self.begin(FILES_WORTH);
         self.check_files().await?;
         self.check_attributes().await?;
+        self.check_sums().await?;
         for (number, window) in windows.into_iter().enumerate() {
             self.begin(1.0);
             self.check_extents(window, number == 0).await?;

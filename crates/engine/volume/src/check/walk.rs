@@ -21,7 +21,7 @@ pub(super) struct Walk {
     pub(super) report: RefCell<CheckReport>,
     /// Numbers of files from here on were given since it began.
     pub(super) limit: Cell<Ino>,
-    check: Rc<Check>,
+    pub(super) check: Rc<Check>,
     /// The work done before the current part, the size of that part, and the total.
     parts: Cell<(f64, f64, f64)>,
 }

@@ -41,7 +41,7 @@ impl FileExtents {
     }
 
     /// True when nothing of the file was ever recorded.
-    pub(super) fn is_unstored(&self) -> bool {
+    pub fn is_unstored(&self) -> bool {
         self.unstored.get()
     }
 

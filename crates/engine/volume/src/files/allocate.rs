@@ -1,12 +1,14 @@
 //! Reserved space, holes, zeroes (fallocate).
 
 use super::part::{Files, SIZE_MAX};
+use super::verify::sums_of;
 use crate::namespace::Inode;
 use crate::stripes::{Piece, down};
 use braid_filesystem::{Allocate, Errno, Ino};
 use braid_format::volume::BLOCK;
 use braid_format::volume::extent::{Extent, PER_GROUP};
 use braid_format::volume::inode::FLAG_RESERVED;
+use braid_format::volume::sums::UNKNOWN;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -161,6 +163,8 @@ impl Files {
         let left = extent.written & !gone;
         self.zero_edges(inode, piece, to, left).await?;
         self.extents.prepare_free(extent).await?;
+        let blocks = start / BLOCK..(start + self.geometry.stripe) / BLOCK;
+        let windows = self.sums.load(sums_of(inode), blocks.clone()).await?;
         if left == 0 && !keeps {
             let replaced = self.extents.clear(&group, piece.stripe);
             self.inodes.extent_replaced(inode, replaced);
@@ -168,6 +172,12 @@ impl Files {
             let replaced = self.extents.set_written(&group, piece.stripe, left);
             self.inodes.extent_replaced(inode, replaced);
         }
+        let is_left = |block: u64| left >> ((block * BLOCK - start) / self.geometry.sub_block) & 1;
+        let sums = blocks.clone().map(|block| match is_left(block) {
+            1 => windows.get(block),
+            _ => UNKNOWN,
+        });
+        self.sums.put(&windows, blocks.start, sums);
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 //! them away first, be it after a crash, or after that failed.
 
 use super::part::{Files, SIZE_MAX};
+use super::verify::sums_of;
 use crate::namespace::Inode;
 use crate::stripes::{down, up};
 use braid_device::Request;
@@ -14,7 +15,9 @@ use braid_filesystem::Errno;
 use braid_format::volume::BLOCK;
 use braid_format::volume::extent::PER_GROUP;
 use braid_format::volume::inode::FLAG_RESERVED;
+use braid_format::volume::sums::{PER_WINDOW, UNKNOWN, sum_of};
 use braid_shard::plant::planted;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Groups of a file that are known to be all of it, at most.
@@ -130,8 +133,18 @@ impl Files {
         let inside = inode.size().saturating_sub(start).min(end - start) as usize;
         blocks[inside..].fill(0);
         let brick = self.bricks.get(extent.brick).ok_or(Errno::Io)?;
-        let request = Request::write(brick.byte_of(extent.start) + within, blocks.freeze(), false);
-        self.bricks.write(&brick, request).await
+        let (first, all) = (start / BLOCK, start / BLOCK..end / BLOCK);
+        let prepared = self.sums.prepare(sums_of(inode), all.clone()).await?;
+        let blocks = blocks.freeze();
+        let sums: Vec<u32> = blocks.chunks_exact(BLOCK as usize).map(sum_of).collect();
+        let request = Request::write(brick.byte_of(extent.start) + within, blocks, false);
+        let written = self.bricks.write(&brick, request).await;
+        match written {
+            Ok(()) => self.sums.set(&prepared, first, sums),
+            // It is not known what the brick has.
+            Err(_) => self.sums.set(&prepared, first, all.map(|_| UNKNOWN)),
+        }
+        written
     }
 
     /// Takes away the extents beyond `size`. The caller holds all that is there.
@@ -141,6 +154,7 @@ impl Files {
         if !size.is_multiple_of(stripe) {
             self.shorten(inode, size / stripe, size % stripe).await?;
         }
+        self.forget_sums_to_window(inode, size).await?;
         let blocks = inode.with(|record| record.blocks);
         let mut known = inode.extents.all_groups(FEW, blocks);
         let mut next = Some(whole_from / PER_GROUP);
@@ -157,6 +171,7 @@ impl Files {
                     self.extents.prepare_free(*extent).await?;
                 }
                 // From here to the end of the group in one step.
+                let mut windows = size.div_ceil(PER_WINDOW * BLOCK)..0;
                 for (stripe, extent) in
                     placed.into_iter().filter(|(stripe, _)| *stripe >= whole_from)
                 {
@@ -164,11 +179,29 @@ impl Files {
                         let replaced = self.extents.clear(&group, stripe);
                         self.inodes.extent_replaced(inode, replaced);
                     }
+                    windows = self.windows_of(stripe, windows.end.max(windows.start));
+                    self.sums.cut(sums_of(inode), windows.clone());
                 }
                 self.transactions.room().await;
             }
         }
         Ok(())
+    }
+
+    /// The checksums behind `size` in its window are of blocks that go.
+    async fn forget_sums_to_window(&self, inode: &Rc<Inode>, size: u64) -> Result<(), Errno> {
+        let from = up(size, self.geometry.sub_block) / BLOCK;
+        let blocks = from..from.next_multiple_of(PER_WINDOW);
+        let windows = self.sums.load(sums_of(inode), blocks.clone()).await?;
+        self.sums.put(&windows, from, blocks.map(|_| UNKNOWN));
+        Ok(())
+    }
+
+    /// The windows of checksums that a stripe has a part of, from window `from` on.
+    fn windows_of(&self, stripe: u64, from: u64) -> Range<u64> {
+        let window = PER_WINDOW * BLOCK;
+        let start = stripe * self.geometry.stripe;
+        (start / window).max(from)..(start + self.geometry.stripe).div_ceil(window)
     }
 
     /// Cuts the extent of a stripe to its first `bytes` bytes.

@@ -7,6 +7,9 @@
 //! | `write` | writing: resolve once, submit, publish |
 //! | `resolve` | the extents of a write, found or made under the lock of its range |
 //! | `payload` | the bytes of a write, completed to whole blocks |
+//! | `verify` | what comes from a brick is held against its checksums |
+//! | `reseal` | after a crash: checksums that are in doubt are made anew |
+//! | `scrub` | all of a range is held against its checksums |
 //! | `cut` | truncating, the unaligned tail of a file, removing what is beyond it |
 //! | `allocate` | reserved space, holes, zeroes |
 //! | `seek` | the next data, the next hole |
@@ -20,11 +23,15 @@ mod part;
 mod payload;
 mod read;
 mod removal;
+mod reseal;
 mod resolve;
+mod scrub;
 mod seek;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod write;
 
 pub use moving::Moved;
 pub use part::Files;
+pub use scrub::Scrubbed;

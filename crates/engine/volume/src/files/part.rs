@@ -3,8 +3,10 @@
 use crate::extents::{Bricks, ExtentMap};
 use crate::gate::Gate;
 use crate::namespace::{Inodes, Namespace, Orphans};
+use crate::pace::Pace;
 use crate::parts::Parts;
 use crate::stripes::Geometry;
+use crate::sums::Sums;
 use crate::transactions::Transactions;
 use braid_shard::Shard;
 use std::rc::Rc;
@@ -19,10 +21,12 @@ pub struct Files {
     pub(super) transactions: Rc<Transactions>,
     pub(super) bricks: Rc<Bricks>,
     pub(super) extents: Rc<ExtentMap>,
+    pub(super) sums: Rc<Sums>,
     pub(super) inodes: Rc<Inodes>,
     pub(super) orphans: Rc<Orphans>,
     pub(super) namespace: Rc<Namespace>,
     pub(super) gate: Rc<Gate>,
+    pub(super) pace: Rc<Pace>,
 }
 
 impl Files {
@@ -34,10 +38,12 @@ impl Files {
             transactions: Rc::clone(&parts.transactions),
             bricks: Rc::clone(&parts.bricks),
             extents: Rc::clone(&parts.extents),
+            sums: Rc::clone(&parts.sums),
             inodes: Rc::clone(&parts.inodes),
             orphans: Rc::clone(&parts.orphans),
             namespace: Rc::clone(&parts.namespace),
             gate: Rc::clone(&parts.gate),
+            pace: Rc::clone(&parts.pace),
         }
     }
 }

@@ -8,6 +8,7 @@ use braid_device::Bufs;
 use braid_filesystem::Errno;
 use braid_format::volume::BLOCK;
 use braid_format::volume::extent::Extent;
+use braid_format::volume::sums::sum_of;
 use braid_shard::Buf;
 use std::ops::Range;
 use std::rc::Rc;
@@ -45,6 +46,14 @@ impl Payload {
             bufs.push(tail.slice((from - middle) as usize..(range.end - middle) as usize));
         }
         bufs
+    }
+}
+
+impl Payload {
+    /// The checksums of its blocks.
+    pub(super) fn sums(&self) -> Vec<u32> {
+        let all = self.slice(self.start..self.end());
+        all.iter().flat_map(|buf| buf.chunks_exact(BLOCK as usize)).map(sum_of).collect()
     }
 }
 

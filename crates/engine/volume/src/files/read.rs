@@ -1,6 +1,7 @@
 //! Reading.
 
 use super::part::Files;
+use super::verify::{Source, sums_of};
 use crate::namespace::Inode;
 use crate::stripes::{down, up};
 use braid_device::{Op, Request};
@@ -47,7 +48,7 @@ impl Files {
         rest.truncate((end - first) as usize);
         // The parts in the order of the file; those on their way are not there.
         let mut parts: Vec<Option<BufMut>> = Vec::new();
-        let mut bricks = Vec::new();
+        let mut sources: Vec<Option<Source>> = Vec::new();
         let mut reads = self.bricks.start();
         for piece in self.geometry.pieces(first..end) {
             let extent = match self.extents.get(&inode.extents, piece.stripe).await {
@@ -63,7 +64,7 @@ impl Files {
                 if !is_written {
                     part.fill(0);
                     parts.push(Some(part));
-                    bricks.push(None);
+                    sources.push(None);
                     continue;
                 }
                 let brick = self.bricks.get(extent.brick);
@@ -74,24 +75,35 @@ impl Files {
                     let _ = reads.finish().await;
                     return Err(Errno::Io);
                 };
-                let request = Request::read(brick.byte_of(extent.start) + run.start, part);
+                let start = piece.stripe * self.geometry.stripe;
+                let offset = brick.byte_of(extent.start) + run.start;
+                let request = Request::read(offset, part);
                 brick.note(&request);
                 reads.submit(parts.len() as u32, &*device, request);
                 parts.push(None);
-                bricks.push(Some(brick));
+                let blocks = (start + run.start) / BLOCK..(start + run.end) / BLOCK;
+                sources.push(Some(Source { brick, offset, blocks }));
             }
         }
+        // Meanwhile the bricks are at work.
+        let windows = self.sums.load(sums_of(inode), first / BLOCK..end / BLOCK).await;
         let mut failed = false;
         for (tag, outcome) in reads.finish().await {
-            if let Some(brick) = &bricks[tag as usize] {
-                failed |= self.bricks.has_read(brick, outcome.result).is_err();
+            if let Some(source) = &sources[tag as usize] {
+                failed |= self.bricks.has_read(&source.brick, outcome.result).is_err();
             }
             if let Op::Read(mut bufs) = outcome.op {
                 parts[tag as usize] = bufs.pop();
             }
         }
+        let windows = windows?;
         if failed {
             return Err(Errno::Io);
+        }
+        for (part, source) in parts.iter_mut().zip(&sources) {
+            if let (Some(part), Some(source)) = (part, source) {
+                self.verify(inode, &windows, source, part).await?;
+            }
         }
         // The parts were cut from one buffer in this order. A device that was given up keeps what it was to fill, and other
         // memory was filled instead.

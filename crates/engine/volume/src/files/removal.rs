@@ -2,6 +2,7 @@
 //! background, in steps that each end in a whole state.
 
 use super::part::Files;
+use super::verify::sums_of;
 use braid_filesystem::{Errno, Ino};
 use braid_shard::range_locks::WHOLE;
 use std::rc::Rc;
@@ -42,6 +43,7 @@ impl Files {
         for key in attributes {
             self.transactions.set(key, None);
         }
+        self.sums.remove(sums_of(&inode));
         self.inodes.remove(&inode);
         self.orphans.forget(ino);
         self.namespace.removed(ino);

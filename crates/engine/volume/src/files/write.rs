@@ -8,13 +8,16 @@
 use super::part::{Files, SIZE_MAX};
 use super::payload::Payload;
 use super::resolve::{Resolved, Target};
+use super::verify::sums_of;
 use crate::extents::{Brick, ExtentMap};
 use crate::namespace::{Inode, clear_setid_bits};
 use crate::stripes::down;
+use crate::sums::Prepared;
 use braid_device::{Op, Request};
 use braid_filesystem::{Errno, Writing};
 use braid_format::volume::BLOCK;
 use braid_format::volume::extent::Extent;
+use braid_format::volume::sums::UNKNOWN;
 use braid_shard::Buf;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -124,7 +127,9 @@ impl Files {
         let (Some(first), Some(last)) = (targets.first(), targets.last()) else { return Ok(true) };
         let completed = self.complete(inode, offset, data, (first, last)).await?;
         let Some(payload) = completed else { return Ok(false) };
-        let sent = self.submit(targets, &payload, how.behind).await;
+        let blocks = payload.start / BLOCK..payload.end() / BLOCK;
+        let prepared = self.sums.prepare(sums_of(inode), blocks).await?;
+        let (sent, sums) = self.submit(targets, &payload, how.behind).await;
         let (mut lost, mut again) = (false, false);
         let mut landed = Landed::new();
         for (target, sent) in targets.iter().zip(sent) {
@@ -147,11 +152,13 @@ impl Files {
         });
         if lost || again {
             self.note_part(inode, &landed);
+            self.note_sums_in_part(&prepared, &payload, &landed, &sums);
             return if lost { Err(Errno::Io) } else { Ok(false) };
         }
         for (target, _, sub_blocks) in landed {
             self.publish(inode, target, sub_blocks);
         }
+        self.sums.set(&prepared, payload.start / BLOCK, sums);
         self.note_write(inode, end, how.clear_setid);
         if self.bricks.flush_failures() != resolved.flush_failures {
             self.inodes.note_loss(inode);
@@ -160,13 +167,13 @@ impl Files {
     }
 
     /// Sends the payload to the bricks, to all at the same time, and waits for them; `behind`: not for what they keep in
-    /// memory.
+    /// memory. Gives the checksums, too.
     async fn submit(
         &self,
         targets: &[Target],
         payload: &Payload,
         behind: bool,
-    ) -> SmallVec<[Sent; 1]> {
+    ) -> (SmallVec<[Sent; 1]>, Vec<u32>) {
         let mut writes = self.bricks.start();
         let mut all: SmallVec<[Sent; 1]> = SmallVec::new();
         let pieces = self.geometry.pieces(payload.start..payload.end());
@@ -196,12 +203,14 @@ impl Files {
             }
             all.push(Sent::To { brick, sub_blocks, failed });
         }
+        // Meanwhile the bricks are at work.
+        let sums = if self.sums.is_on() { payload.sums() } else { Vec::new() };
         for (tag, outcome) in writes.finish().await {
             if let Some(Sent::To { brick, failed, .. }) = all.get_mut(tag as usize) {
                 *failed |= self.bricks.has_written(brick, outcome.result).is_err();
             }
         }
-        all
+        (all, sums)
     }
 
     /// Finds out what became of a write to one stripe. The caller holds the sub-blocks, so the extent is where it was as long
@@ -248,6 +257,23 @@ impl Files {
                 self.add_written(inode, target, sub_blocks & inside);
             }
         }
+    }
+
+    /// Checksums of a write that failed elsewhere: of what was not seen to land it is not known what the brick has.
+    fn note_sums_in_part(
+        &self,
+        prepared: &Prepared,
+        payload: &Payload,
+        landed: &Landed<'_>,
+        sums: &[u32],
+    ) {
+        let has_landed = |stripe| landed.iter().any(|(target, ..)| target.stripe == stripe);
+        let first = payload.start / BLOCK;
+        let known = (first..).zip(sums).map(|(block, sum)| {
+            let stripe = block * BLOCK / self.geometry.stripe;
+            if has_landed(stripe) { *sum } else { UNKNOWN }
+        });
+        self.sums.set(prepared, first, known);
     }
 
     /// Records that sub-blocks of a stripe are written.

@@ -13,10 +13,11 @@ mod names;
 mod quota;
 pub mod rig;
 mod space;
+mod sums;
 mod trim;
 mod unnamed;
 
-use crate::{BrickDevice, MountOf, NewBrick, Volume, first_records, noted_nowhere};
+use crate::{BrickDevice, Format, MountOf, NewBrick, Volume, first_records, noted_nowhere};
 use braid_device::ram::Ram;
 use braid_filesystem::{Caller, Entry, Errno, FileSystem, Ino, Kind, NewNode, ROOT, Time, Writing};
 use braid_format::volume::BLOCK;
@@ -58,8 +59,9 @@ impl World {
                 blocks: (size << 20) / BLOCK,
             })
             .collect();
+        let format = Format { stripe, checksums: true };
         let records =
-            first_records(Uuid::from_u128(99), stripe, &new, ME, Time::default()).unwrap();
+            first_records(Uuid::from_u128(99), format, &new, ME, Time::default()).unwrap();
         let commit = store.commit(records);
         world.shard.block_on(commit).unwrap();
         (world, store)

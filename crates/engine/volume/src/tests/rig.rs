@@ -5,7 +5,7 @@ use crate::files::Files;
 use crate::parts::Parts;
 use crate::projects::Projects;
 use crate::transactions::Transactions;
-use crate::{NewBrick, first_records, noted_nowhere};
+use crate::{Format, NewBrick, first_records, noted_nowhere};
 use braid_device::Device;
 use braid_device::ram::Ram;
 use braid_filesystem::{Caller, Ino, Kind, NewNode, ROOT, Time, Writing};
@@ -58,7 +58,8 @@ impl Rig {
             blocks: (size << 20) / BLOCK,
         });
         let new: Vec<NewBrick> = new.collect();
-        let records = first_records(Uuid::from_u128(99), STRIPE, &new, ME, Time::default());
+        let format = Format { stripe: STRIPE, checksums: true };
+        let records = first_records(Uuid::from_u128(99), format, &new, ME, Time::default());
         shard.block_on(store.commit(records.unwrap())).unwrap();
         let devices = sizes.iter().map(|size| Ram::new("ram", size << 20).device());
         let devices: Vec<Rc<dyn Device>> = devices.map(|device| device as Rc<dyn Device>).collect();

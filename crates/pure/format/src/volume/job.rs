@@ -21,10 +21,13 @@ pub enum JobKind {
     Check,
     /// A check that also repairs.
     Repair,
+    /// All data is read and held against its checksums. A braid that does not know it finds its record damaged until it
+    /// has ended.
+    Scrub,
 }
 
 impl JobKind {
-    const ALL: [JobKind; 7] = [
+    const ALL: [JobKind; 8] = [
         JobKind::Balance,
         JobKind::Remove,
         JobKind::Flush,
@@ -32,6 +35,7 @@ impl JobKind {
         JobKind::Defrag,
         JobKind::Check,
         JobKind::Repair,
+        JobKind::Scrub,
     ];
 
     /// The name for people: a word in lower case.
@@ -44,6 +48,7 @@ impl JobKind {
             JobKind::Defrag => "defrag",
             JobKind::Check => "check",
             JobKind::Repair => "repair",
+            JobKind::Scrub => "scrub",
         }
     }
 }
@@ -87,7 +92,7 @@ impl JobRecord {
     /// The record.
     pub fn encode(&self) -> Vec<u8> {
         let raw = Raw {
-            // Seven kinds: the position fits.
+            // Eight kinds: the position fits.
             kind: JobKind::ALL
                 .iter()
                 .position(|kind| *kind == self.kind)

@@ -54,6 +54,16 @@ pub fn extents(ino: u64, group: u64) -> Vec<u8> {
     key(b'P', &ino.to_be_bytes(), &group.to_be_bytes())
 }
 
+/// The key of the checksums of a file's blocks `window * 256` to `window * 256 + 255`.
+pub fn sums(ino: u64, window: u64) -> Vec<u8> {
+    key(b'H', &ino.to_be_bytes(), &window.to_be_bytes())
+}
+
+/// The key that marks windows `region * 256` to `region * 256 + 255` of a file as being written over in place.
+pub fn intent(ino: u64, region: u64) -> Vec<u8> {
+    key(b'W', &ino.to_be_bytes(), &region.to_be_bytes())
+}
+
 /// The key of an extended attribute.
 pub fn xattr(ino: u64, name: &[u8]) -> Vec<u8> {
     key(b'X', &ino.to_be_bytes(), name)
@@ -90,14 +100,15 @@ fn number(key: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }
 
-/// The number of the file whose inode, orphan or extent key it is; `None` for other keys.
+/// The number of the file that a key is about; `None` for keys that are not about one.
 pub fn ino_of(key: &[u8]) -> Option<u64> {
-    matches!(key.first(), Some(b'I' | b'O' | b'P' | b'D' | b'C' | b'X')).then(|| number(key, 1))?
+    matches!(key.first(), Some(b'I' | b'O' | b'P' | b'H' | b'W' | b'D' | b'C' | b'X'))
+        .then(|| number(key, 1))?
 }
 
-/// The second number of an extent or cookie key.
+/// The second number of a key of extents, checksums, an intent or a cookie.
 pub fn second_of(key: &[u8]) -> Option<u64> {
-    matches!(key.first(), Some(b'P' | b'C')).then(|| number(key, 9))?
+    matches!(key.first(), Some(b'P' | b'H' | b'W' | b'C')).then(|| number(key, 9))?
 }
 
 /// The name in a name or attribute key.

@@ -9,6 +9,8 @@
 //! | `D` directory, name | an entry, by name | `entry` |
 //! | `C` directory, cookie | the same entry, in the order of reading | `entry` |
 //! | `P` inode, group | the extents of 64 stripes | `extent` |
+//! | `H` inode, window | the checksums of 256 blocks | `sums` |
+//! | `W` inode, region | blocks of 256 windows are being written over in place: their checksums may be of before; 1 byte, 1 | – |
 //! | `X` inode, name | the value of an extended attribute | – |
 //! | `O` inode | the file is to be trimmed to its size, or removed when it has no name | – |
 //! | `A` brick, group | a bit for each of 32,768 blocks in use; absent: none | `space` |
@@ -27,6 +29,7 @@ pub mod job;
 pub mod keys;
 pub mod project;
 pub mod space;
+pub mod sums;
 #[cfg(test)]
 mod tests;
 pub mod volume_record;

@@ -63,6 +63,7 @@ proptest! {
     fn no_bytes_make_a_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..1200)) {
         let _ = InodeRecord::parse(1, &bytes);
         let _ = extent::parse(1, 0, 16 << 10, &bytes);
+        let _ = sums::parse(1, 0, &bytes);
         let _ = space::parse_blocks(1, 0, &bytes);
         let _ = space::parse_usage(1, 0, &bytes);
         let _ = BrickRecord::parse(1, &bytes);
@@ -88,12 +89,21 @@ fn small_records_are_read_as_written() {
         proxy: Some(3),
         unbalanced: true,
         counted: false,
+        checksums: false,
     };
     assert_eq!(volume.encode()[16], 1);
     assert_eq!(VolumeRecord::parse(&volume.encode()), Ok(volume.clone()));
-    let counted = VolumeRecord { counted: true, ..volume };
+    let counted = VolumeRecord { counted: true, ..volume.clone() };
     assert_eq!(counted.encode()[16], 2);
-    assert_eq!(VolumeRecord::parse(&counted.encode()), Ok(counted));
+    assert_eq!(VolumeRecord::parse(&counted.encode()), Ok(counted.clone()));
+    for counted in [false, true] {
+        let with = VolumeRecord { checksums: true, counted, ..volume.clone() };
+        assert_eq!(with.encode()[16], 3);
+        assert_eq!(VolumeRecord::parse(&with.encode()), Ok(with.clone()));
+        let mut later = with.encode();
+        later[41] |= 4;
+        assert!(VolumeRecord::parse(&later).is_err(), "a feature that is not known");
+    }
     let moving = Some(Moving { from: 0, to: 7 });
     let project = ProjectRecord {
         blocks_max: 5,
@@ -133,5 +143,7 @@ fn keys_are_in_the_order_of_their_numbers() {
     assert_eq!(keys::ino_of(&keys::extents(77, 3)), Some(77));
     assert_eq!(keys::second_of(&keys::extents(77, 3)), Some(3));
     assert_eq!(keys::project_of(&keys::project(77)), Some(77));
+    assert_eq!(keys::ino_of(&keys::sums(77, 3)), Some(77));
+    assert_eq!(keys::second_of(&keys::intent(77, 3)), Some(3));
     assert_eq!(keys::name_of(&keys::name(77, b"x")), Some(&b"x"[..]));
 }

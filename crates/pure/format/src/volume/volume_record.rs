@@ -10,6 +10,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const VERSION: u32 = 1;
 /// The same, with records of projects. Who does not count what projects take must not write to the volume.
 pub const VERSION_COUNTED: u32 = 2;
+/// The same with an octet of features: who does not know one must not write to the volume.
+pub const VERSION_FEATURES: u32 = 3;
+/// There are records of projects.
+const COUNTED: u8 = 1;
+/// There are checksums of data.
+const CHECKSUMS: u8 = 2;
 
 /// The volume's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +34,8 @@ pub struct VolumeRecord {
     pub unbalanced: bool,
     /// There are records of projects, which is another version.
     pub counted: bool,
+    /// Blocks of files have checksums.
+    pub checksums: bool,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -40,7 +48,8 @@ struct Raw {
     stripe: U64,
     next_ino: U64,
     unbalanced: u8,
-    reserved: [u8; 87],
+    features: u8,
+    reserved: [u8; 86],
 }
 
 const _: () = assert!(size_of::<Raw>() == 128);
@@ -48,15 +57,23 @@ const _: () = assert!(size_of::<Raw>() == 128);
 impl VolumeRecord {
     /// The record.
     pub fn encode(&self) -> Vec<u8> {
+        let counted = if self.counted { COUNTED } else { 0 };
+        let features = counted | if self.checksums { CHECKSUMS } else { 0 };
+        let version = match (self.counted, self.checksums) {
+            (_, true) => VERSION_FEATURES,
+            (true, false) => VERSION_COUNTED,
+            (false, false) => VERSION,
+        };
         let raw = Raw {
             uuid: *self.uuid.as_bytes(),
-            version: if self.counted { VERSION_COUNTED } else { VERSION }.into(),
+            version: version.into(),
             next_brick: self.next_brick.into(),
             proxy: self.proxy.unwrap_or(NO_BRICK).into(),
             stripe: self.stripe.into(),
             next_ino: self.next_ino.into(),
             unbalanced: self.unbalanced.into(),
-            reserved: [0; 87],
+            features: if version == VERSION_FEATURES { features } else { 0 },
+            reserved: [0; 86],
         };
         raw.as_bytes().to_vec()
     }
@@ -68,9 +85,12 @@ impl VolumeRecord {
     pub fn parse(bytes: &[u8]) -> Result<VolumeRecord, RecordError> {
         let wrong = |why| RecordError::new("the volume", why);
         let raw = Raw::read_from_bytes(bytes).map_err(|_| wrong("wrong length"))?;
-        if !matches!(raw.version.get(), VERSION | VERSION_COUNTED) {
-            return Err(wrong("written by a later braid, or no such version"));
-        }
+        let features = match raw.version.get() {
+            VERSION => 0,
+            VERSION_COUNTED => COUNTED,
+            VERSION_FEATURES if raw.features & !(COUNTED | CHECKSUMS) == 0 => raw.features,
+            _ => return Err(wrong("written by a later braid, or no such version")),
+        };
         let stripe = raw.stripe.get();
         if !stripe.is_power_of_two() || !STRIPE_RANGE.contains(&stripe) {
             return Err(wrong("no such stripe"));
@@ -82,7 +102,8 @@ impl VolumeRecord {
             next_brick: raw.next_brick.get(),
             proxy: Some(raw.proxy.get()).filter(|brick| *brick != NO_BRICK),
             unbalanced: raw.unbalanced != 0,
-            counted: raw.version.get() == VERSION_COUNTED,
+            counted: features & COUNTED != 0,
+            checksums: features & CHECKSUMS != 0,
         })
     }
 }

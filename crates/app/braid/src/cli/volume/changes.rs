@@ -284,6 +284,31 @@ pub struct Check {
     pub control: Control,
 }
 
+/// Read all data of a volume and hold it against its checksums.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Read all data of a volume and hold it against its checksums. What is not as it was written is listed by path \
+    and range, and so is what cannot be read; the log names the brick and the byte on it. Data that has no checksum, \
+    since it was being written over when the server was killed, gets one.\n\n\
+    It runs beside all jobs, in small steps and as far as requests of files leave time: `braid volume jobs` shows, pauses, \
+    resumes and cancels it, and its --speed holds here, too. One that a crash or an unmount interrupted begins anew at \
+    the next mount.\n\n\
+    The volume must be mounted, read-only is enough. A volume that was made with --checksums off has nothing that its \
+    data could be held against.",
+    after_help = EXIT_CODES
+)]
+pub struct Scrub {
+    /// The volume: its name, UUID or directory. Not needed when only one is mounted.
+    pub name: Option<String>,
+    /// Read nothing; show what the last scrub or check since the mount found.
+    #[arg(long, conflicts_with = "detach")]
+    pub last: bool,
+    #[command(flatten)]
+    pub follow: Follow,
+    #[command(flatten)]
+    pub control: Control,
+}
+
 /// Show, pause, resume, cancel, slow down or wait for the job of a volume.
 #[derive(Debug, Args)]
 #[command(

@@ -10,7 +10,9 @@ use crate::output::progress::Progress;
 use crate::output::{self, size};
 use anyhow::{Result, bail};
 use braid_control::protocol::Answer;
-use braid_control::protocol::volume::{CheckDetail, VolumeAnswer, VolumeJob, VolumeRequest};
+use braid_control::protocol::volume::{
+    CheckDetail, LostDetail, VolumeAnswer, VolumeJob, VolumeRequest,
+};
 use std::process::ExitCode;
 
 /// Ranges that are shown of each file.
@@ -65,18 +67,23 @@ fn offline(options: &Check) -> Result<ExitCode> {
     }
 }
 
-fn show(report: &CheckDetail, repair: bool, json: bool) -> Result<ExitCode> {
+/// Shows what a check or a scrub found.
+///
+/// # Errors
+/// When it cannot be written out.
+pub fn show(report: &CheckDetail, repair: bool, json: bool) -> Result<ExitCode> {
     if json {
         output::json_line(report)?;
     } else {
         output::line(text(report, repair))?;
     }
-    let left = report.found > report.repaired || !report.lost.is_empty();
+    let left =
+        report.found > report.repaired || !report.lost.is_empty() || !report.rotten.is_empty();
     Ok(ExitCode::from(if left { DEGRADED } else { 0 }))
 }
 
 /// The volume that was named, or the only one that is mounted.
-fn only_or_named(client: &mut Client, named: Option<&str>) -> Result<String> {
+pub fn only_or_named(client: &mut Client, named: Option<&str>) -> Result<String> {
     if let Some(named) = named {
         return Ok(volume_name(named));
     }
@@ -92,14 +99,11 @@ fn text(report: &CheckDetail, repair: bool) -> String {
     if report.found > told {
         lines.push(format!("and {} more", report.found - told));
     }
-    for lost in &report.lost {
-        let shown = lost.ranges.iter().take(RANGES_MAX);
-        let ranges: Vec<String> = shown.map(|(first, len)| format!("{first}+{len}")).collect();
-        let more = match lost.ranges.len().saturating_sub(RANGES_MAX) {
-            0 => String::new(),
-            more => format!(" and {more} more ranges"),
-        };
-        lines.push(format!("lost: {}: bytes {}{more}", lost.file, ranges.join(", ")));
+    lines.extend(report.lost.iter().map(|lost| format!("lost: {}", ranges_of(lost))));
+    lines.extend(report.rotten.iter().map(|rotten| format!("rotten: {}", ranges_of(rotten))));
+    if report.scrub {
+        lines.push(scrubbed(report));
+        return lines.join("\n");
     }
     let problems = match (report.found, report.repaired) {
         (0, _) if !report.lost.is_empty() => "no other problem".to_string(),
@@ -127,6 +131,46 @@ fn text(report: &CheckDetail, repair: bool) -> String {
         size::human(report.bytes)
     ));
     lines.join("\n")
+}
+
+fn ranges_of(parts: &LostDetail) -> String {
+    let shown = parts.ranges.iter().take(RANGES_MAX);
+    let ranges: Vec<String> = shown.map(|(first, len)| format!("{first}+{len}")).collect();
+    let more = match parts.ranges.len().saturating_sub(RANGES_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more ranges"),
+    };
+    format!("{}: bytes {}{more}", parts.file, ranges.join(", "))
+}
+
+/// The last line of a scrub's report.
+fn scrubbed(report: &CheckDetail) -> String {
+    let mut found = Vec::new();
+    if !report.rotten.is_empty() {
+        found.push(format!(
+            "parts of {} are not as written",
+            output::count(report.rotten.len(), "file")
+        ));
+    }
+    if !report.lost.is_empty() {
+        found.push(format!("parts of {} cannot be read", output::count(report.lost.len(), "file")));
+    }
+    if report.found > 0 {
+        found.push(format!("{} other problems", report.found));
+    }
+    if found.is_empty() {
+        found.push("all is as it was written".to_string());
+    }
+    if report.sealed > 0 {
+        found.push(format!("{} had no checksum and have one now", size::human(report.sealed)));
+    }
+    let read = size::human(report.bytes);
+    format!(
+        "volume {}: {read} of {} read: {}",
+        report.name,
+        number(report.files, "file", "files"),
+        found.join(", ")
+    )
 }
 
 fn number(count: u64, one: &str, many: &str) -> String {

@@ -81,7 +81,8 @@ fn text(created: &CreatedVolume, dry_run: bool) -> String {
     }
     table::align_right(&mut table, &[0, 2, 3, 4]);
     lines.push(table::text(&table));
-    lines.push(format!("  stripe {}", size::human(created.stripe)));
+    let checksums = if created.checksums { "with checksums" } else { "no checksums" };
+    lines.push(format!("  stripe {}, {checksums}", size::human(created.stripe)));
     if !dry_run {
         lines.push(format!("  `braid volume mount {name} DIR` mounts it"));
     }

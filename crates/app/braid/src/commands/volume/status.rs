@@ -54,12 +54,22 @@ pub fn job_line(volume: &str, detail: &VolumeJobDetail) -> String {
     line
 }
 
+fn checksums(status: &VolumeDetail) -> String {
+    match (status.checksums, status.checksum_errors) {
+        (false, _) => "off".to_string(),
+        (true, 0) => "on".to_string(),
+        (true, 1) => "on; one read found what was not written, see the log".to_string(),
+        (true, count) => format!("on; {count} reads found what was not written, see the log"),
+    }
+}
+
 fn text(status: &VolumeDetail) -> String {
     let mut lines = vec![format!("volume {} at {}: {}", status.name, status.dir, status.state)];
     let mut row = |name: &str, value: String| lines.push(format!("  {name:<11} {value}"));
     row("uuid", status.uuid.clone());
     row("size", part_of(status.used, status.size));
     row("stripe", size::human(status.stripe));
+    row("checksums", checksums(status));
     let on = status.metadata_on.join(" and ");
     row("metadata", format!("{} on {on}", part_of(status.metadata_used, status.metadata_size)));
     if status.metadata_used > status.metadata_size / 10 * 9 {

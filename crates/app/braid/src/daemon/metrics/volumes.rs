@@ -14,11 +14,16 @@ pub struct Volumes(pub Vec<VolumeDetail>);
 type OfVolume = (&'static str, &'static str, fn(&VolumeDetail) -> u64);
 type OfBrick = (&'static str, &'static str, MetricType, fn(&BrickDetail) -> u64);
 
-const VOLUME: [OfVolume; 9] = [
+const VOLUME: [OfVolume; 10] = [
     ("size_bytes", "Bytes that the bricks hold", |volume| volume.size),
     ("used_bytes", "Bytes in use", |volume| volume.used),
     ("metadata_size_bytes", "Bytes that the metadata may take", |volume| volume.metadata_size),
     ("metadata_used_bytes", "Bytes that the metadata takes", |volume| volume.metadata_used),
+    (
+        "checksum_errors",
+        "Reads of blocks that were not what was written, since the mount",
+        |volume| volume.checksum_errors,
+    ),
     ("unbalanced", "Whether a balance would move stripes", |volume| u64::from(volume.unbalanced)),
     ("job_done_bytes", "Bytes that the job under way has moved", |volume| {
         volume.job.as_ref().map_or(0, |detail| detail.job.done)

@@ -11,7 +11,7 @@ use braid_format::volume::BLOCK;
 use braid_kv::model::{ModelStore, Snapshot};
 use braid_kv::{Answer, Change, Pair, Store, StoreSpace};
 use braid_shard::Shard;
-use braid_volume::{BrickDevice, MountOf, NewBrick, Volume, first_records, noted_nowhere};
+use braid_volume::{BrickDevice, Format, MountOf, NewBrick, Volume, first_records, noted_nowhere};
 use std::cell::Cell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -115,7 +115,8 @@ pub fn sample() -> Snapshot {
     let (shard, from, store) = (world.shard.clone(), world.mount_of(), world.store.clone());
     // What does not work here is found by the tests of the volume.
     world.run(async move {
-        let records = first_records(Uuid::from_u128(99), STRIPE, &new, ME, Time::default());
+        let format = Format { stripe: STRIPE, checksums: true };
+        let records = first_records(Uuid::from_u128(99), format, &new, ME, Time::default());
         store.commit(records.expect("bricks can be")).await.expect("the model takes it");
         let volume = Volume::mount(&shard, from).await.expect("it is a volume");
         fill(&shard, &volume).await.expect("it has room");

@@ -29,6 +29,7 @@ fn new_volume(name: &str, uuid: u128) -> NewVolume {
         name: name.to_string(),
         uuid: Uuid::from_u128(uuid),
         stripe: 128 << 10,
+        checksums: true,
         metadata_size: None,
         owner: ME,
         now: Time { seconds: 5, nanos: 6 },

@@ -1,0 +1,89 @@
+//! A scrub: all data is read and held against its checksums.
+
+use super::extents::add;
+use super::one::Halt;
+use super::walk::Walk;
+use crate::files::{Files, Scrubbed};
+use crate::namespace::Inode;
+use braid_filesystem::{Errno, Ino, Kind};
+use braid_format::volume::extent::PER_GROUP;
+use braid_format::volume::sums::PER_WINDOW;
+use braid_format::volume::{BLOCK, keys};
+use std::rc::Rc;
+
+impl Walk {
+    /// Reads all data. What is written meanwhile is right, or found by the next one.
+    pub(super) async fn scrub(&self, files: &Rc<Files>) -> Result<(), Halt> {
+        self.report.borrow_mut().scrub = true;
+        self.on.commits.sync_all().await?;
+        let end = keys::inode(self.on.record.next_ino());
+        let mut cursor = Some(keys::inode(0));
+        while let Some(start) = cursor.take() {
+            let (pairs, next) = self.some_pairs(&start, &end).await?;
+            for (key, _) in &pairs {
+                if let Some(ino) = keys::ino_of(key) {
+                    self.scrub_file(files, ino).await?;
+                }
+            }
+            cursor = next;
+        }
+        self.name_lost().await
+    }
+
+    async fn scrub_file(&self, files: &Rc<Files>, ino: Ino) -> Result<(), Halt> {
+        let inode = match self.on.inodes.get(ino).await {
+            // It was removed meanwhile.
+            Err(Errno::Stale) => return Ok(()),
+            Err(Errno::Io) => {
+                self.problem(false, format!("the record of file {ino} cannot be read"));
+                return Ok(());
+            }
+            other => other?,
+        };
+        self.report.borrow_mut().directories += u64::from(inode.kind() == Kind::Directory);
+        self.report.borrow_mut().files += 1;
+        if inode.kind() != Kind::File {
+            return Ok(());
+        }
+        let mut next = Some(0);
+        while let Some(first) = next {
+            let groups;
+            (groups, next) = self.on.extents.groups_from(&inode.extents, first).await?;
+            for group in groups {
+                self.scrub_group(files, &inode, group).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn scrub_group(
+        &self,
+        files: &Rc<Files>,
+        inode: &Rc<Inode>,
+        group: u64,
+    ) -> Result<(), Halt> {
+        let stripe = self.on.geometry.stripe;
+        let step = stripe.max(PER_WINDOW * BLOCK);
+        let start = group.saturating_mul(PER_GROUP * stripe);
+        let end = start.saturating_add(PER_GROUP * stripe).min(inode.size());
+        let mut at = start;
+        while at < end {
+            let range = at..at.saturating_add(step).min(end.next_multiple_of(BLOCK));
+            at = range.end;
+            self.rest().await?;
+            let Scrubbed { bytes, sealed, rotten, lost } = files.scrub(inode, range).await?;
+            self.check.looked_at(bytes);
+            let mut report = self.report.borrow_mut();
+            report.bytes += bytes;
+            report.sealed += sealed;
+            for range in rotten {
+                add(&mut report.rotten, inode.ino(), (range.start, range.end));
+            }
+            for range in lost {
+                add(&mut report.lost, inode.ino(), (range.start, range.end));
+            }
+            self.check.set_done(report.bytes);
+        }
+        Ok(())
+    }
+}

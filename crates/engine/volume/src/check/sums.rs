@@ -1,0 +1,47 @@
+//! Checksums and intents against the files that they belong to.
+
+use super::one::Halt;
+use super::walk::Walk;
+use braid_filesystem::Ino;
+use braid_format::volume::keys;
+
+impl Walk {
+    /// Checks that every record of checksums, and every intent, has a file.
+    pub(super) async fn check_sums(&self) -> Result<(), Halt> {
+        let all_of = |key: Vec<u8>| key.into_iter().take(1).collect::<Vec<u8>>();
+        for tag in [all_of(keys::sums(0, 0)), all_of(keys::intent(0, 0))] {
+            let mut cursor = Some(tag.clone());
+            let mut right: Option<Ino> = None;
+            while let Some(start) = cursor.take() {
+                let (pairs, next) = self.some_pairs(&start, &keys::after(&tag)).await?;
+                for (key, _) in pairs {
+                    let ino = keys::ino_of(&key);
+                    if (ino.is_none() || ino != right) && self.check_owner(&key).await? {
+                        right = ino;
+                    }
+                }
+                cursor = next;
+            }
+        }
+        Ok(())
+    }
+
+    /// True: the file that the key belongs to exists, and so those of its other records do.
+    async fn check_owner(&self, key: &[u8]) -> Result<bool, Halt> {
+        if let Some(ino) = keys::ino_of(key) {
+            // A new file has no record yet, but is in memory.
+            let known = self.on.inodes.known(ino).is_some();
+            if known || self.on.transactions.stored(&keys::inode(ino)).await?.is_some() {
+                return Ok(true);
+            }
+        }
+        // Meanwhile it may have gone, with its file.
+        if self.on.transactions.stored(key).await?.is_some() {
+            self.problem(true, "checksums belong to no file".into());
+            if self.repair {
+                self.on.transactions.set(key.to_vec(), None);
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,94 @@
+//! A range of a file is read and held against its checksums; where there is none yet it gets one.
+
+use super::part::Files;
+use super::verify::{Source, sums_of};
+use crate::namespace::Inode;
+use crate::sums::Windows;
+use braid_filesystem::Errno;
+use braid_format::volume::BLOCK;
+use braid_format::volume::sums::{UNKNOWN, sum_of};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// The findings of a scrub of a range. Ranges are in bytes from the start of the file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Of them those that had no checksum.
+    pub sealed: u64,
+    /// Not what was written.
+    pub rotten: Vec<Range<u64>>,
+    /// Cannot be read.
+    pub lost: Vec<Range<u64>>,
+}
+
+impl Files {
+    /// Reads what is written of a range, multiples of a block, and holds it against its checksums.
+    ///
+    /// # Errors
+    /// When the store fails, or a record is damaged.
+    pub async fn scrub(&self, inode: &Rc<Inode>, range: Range<u64>) -> Result<Scrubbed, Errno> {
+        let _held = inode.locks.shared(range.clone()).await;
+        let blocks = range.start / BLOCK..range.end / BLOCK;
+        let windows = self.sums.load(sums_of(inode), blocks).await?;
+        let mut found = Scrubbed::default();
+        for piece in self.geometry.pieces(range) {
+            let (_, extent) = self.extents.get(&inode.extents, piece.stripe).await?;
+            let start = piece.stripe * self.geometry.stripe;
+            for (run, is_written) in self.geometry.runs(extent, piece.from, piece.to) {
+                if !is_written {
+                    continue;
+                }
+                let run = start + run.start..start + run.end;
+                let Some(brick) = self.bricks.get(extent.brick) else {
+                    found.lost.push(run);
+                    continue;
+                };
+                let offset = brick.byte_of(extent.start) + run.start - start;
+                let source = Source { brick, offset, blocks: run.start / BLOCK..run.end / BLOCK };
+                match self.read_raw(&source).await {
+                    Ok(bytes) => {
+                        self.judge(inode, &windows, &source, &bytes, &mut found).await?;
+                    }
+                    Err(_) => found.lost.push(run),
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    async fn judge(
+        &self,
+        inode: &Inode,
+        windows: &Windows,
+        source: &Source,
+        bytes: &[u8],
+        found: &mut Scrubbed,
+    ) -> Result<(), Errno> {
+        found.bytes += bytes.len() as u64;
+        for (block, bytes) in source.blocks.clone().zip(bytes.chunks_exact(BLOCK as usize)) {
+            let (known, now) = (windows.get(block), sum_of(bytes));
+            if known == now || self.sums.is_doubtful(inode.ino(), block) {
+                continue;
+            }
+            if known == UNKNOWN {
+                found.sealed += BLOCK;
+                if self.transactions.writable().is_ok() {
+                    self.sums.put(windows, block, [now]);
+                }
+                continue;
+            }
+            let again = self.read_again(source, block).await;
+            if !again.is_ok_and(|again| sum_of(&again) == known) {
+                self.tell_mismatch(inode, source, block);
+                let range = block * BLOCK..(block + 1) * BLOCK;
+                match found.rotten.last_mut().filter(|last| last.end == range.start) {
+                    Some(last) => last.end = range.end,
+                    None => found.rotten.push(range),
+                }
+            }
+        }
+        Ok(())
+    }
+}

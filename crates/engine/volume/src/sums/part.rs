@@ -1,0 +1,307 @@
+//! Checksums are loaded, compared, changed and recorded.
+
+use super::intents::{Intents, region_of};
+use super::window::{Key, Window, Windows};
+use crate::transactions::{Part, Transactions};
+use braid_filesystem::{Errno, Ino};
+use braid_format::volume::BLOCK;
+use braid_format::volume::keys;
+use braid_format::volume::sums::{PER_REGION, PER_WINDOW, parse};
+use braid_kv::Change;
+use braid_shard::Shard;
+use braid_shard::plant::planted;
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Windows that stay in memory, about: 64 MiB of them.
+const KEPT_WINDOWS: usize = 64 << 10;
+/// Bytes of the record of a window, about.
+const WINDOW_BYTES: u64 = 1050;
+/// Intents that are looked for at a time.
+const AT_ONCE: usize = 1024;
+
+/// The file that checksums are asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Of {
+    /// Its number.
+    pub ino: Ino,
+    /// Nothing of it was ever recorded.
+    pub is_new: bool,
+    /// Bytes that it has.
+    pub size: u64,
+}
+
+/// The checksums of all files.
+pub struct Sums {
+    shard: Shard,
+    transactions: Rc<Transactions>,
+    /// The volume has checksums.
+    on: bool,
+    known: RefCell<BTreeMap<Key, Rc<Window>>>,
+    /// Those that have changed in the open transaction.
+    changed: RefCell<BTreeMap<Key, Rc<Window>>>,
+    intents: Intents,
+    /// Blocks whose bytes were not what was written, since the mount.
+    mismatches: Cell<u64>,
+}
+
+/// A write of some blocks may go: what is written over in place has an intent for as long as this is held.
+pub struct Prepared {
+    windows: Windows,
+    sums: Rc<Sums>,
+    regions: SmallVec<[Key; 1]>,
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        let now = self.sums.shard.now();
+        for region in &self.regions {
+            self.sums.intents.end(*region, now);
+        }
+    }
+}
+
+impl Sums {
+    /// Those of a volume, which has them or not: `on`.
+    pub fn new(shard: &Shard, transactions: Rc<Transactions>, on: bool) -> Sums {
+        Sums {
+            shard: shard.clone(),
+            transactions,
+            on,
+            known: RefCell::default(),
+            changed: RefCell::default(),
+            intents: Intents::default(),
+            mismatches: Cell::new(0),
+        }
+    }
+
+    /// The volume has checksums.
+    pub fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// Finds the intents that an earlier life has left.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn find_doubtful(&self) -> Result<(), Errno> {
+        let mut from = self.on.then(|| keys::intent(0, 0));
+        while let Some(start) = from.take() {
+            let end = keys::after(&keys::intent(0, 0)[..1]);
+            let (pairs, next) = self.transactions.scanned(&start, &end, AT_ONCE).await?;
+            for (key, _) in &pairs {
+                if let (Some(ino), Some(region)) = (keys::ino_of(key), keys::second_of(key)) {
+                    self.intents.found((ino, region));
+                }
+            }
+            from = next;
+        }
+        Ok(())
+    }
+
+    /// The windows of a region that have records.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn recorded(&self, ino: Ino, region: u64) -> Result<Vec<u64>, Errno> {
+        let first = region.saturating_mul(PER_REGION);
+        let end = keys::sums(ino, first.saturating_add(PER_REGION));
+        let pairs = self.transactions.scanned(&keys::sums(ino, first), &end, AT_ONCE).await?.0;
+        Ok(pairs.iter().filter_map(|(key, _)| keys::second_of(key)).collect())
+    }
+
+    /// Brings the checksums of a range of blocks of a file to memory.
+    ///
+    /// # Errors
+    /// When the store fails, or a record is damaged.
+    pub async fn load(&self, file: Of, blocks: Range<u64>) -> Result<Windows, Errno> {
+        let mut windows = Windows::default();
+        if !self.on || blocks.is_empty() {
+            return Ok(windows);
+        }
+        for number in blocks.start / PER_WINDOW..blocks.end.div_ceil(PER_WINDOW) {
+            windows.push(self.window((file.ino, number), file.is_new).await?);
+        }
+        Ok(windows)
+    }
+
+    async fn window(&self, key: Key, is_new: bool) -> Result<Rc<Window>, Errno> {
+        if let Some(known) = self.known.borrow().get(&key) {
+            return Ok(Rc::clone(known));
+        }
+        let stored = match is_new {
+            true => None,
+            false => self.transactions.stored(&keys::sums(key.0, key.1)).await?,
+        };
+        let recorded = stored.map(|bytes| parse(key.0, key.1, &bytes)).transpose();
+        let recorded = recorded.map_err(|error| self.transactions.damaged(&error))?;
+        let mut known = self.known.borrow_mut();
+        if known.len() >= KEPT_WINDOWS {
+            known.retain(|_, window| Rc::strong_count(window) > 1);
+        }
+        // Another task may have brought it to memory meanwhile.
+        Ok(Rc::clone(known.entry(key).or_insert_with(|| Rc::new(Window::new(key, recorded)))))
+    }
+
+    /// Before blocks of a file are written: the checksums that they have are in memory, and if any is known there is a durable
+    /// intent. The caller holds the blocks.
+    ///
+    /// # Errors
+    /// When the store fails, or has no room.
+    pub async fn prepare(self: &Rc<Self>, file: Of, blocks: Range<u64>) -> Result<Prepared, Errno> {
+        let windows = self.load(file, blocks.clone()).await?;
+        let mut prepared =
+            Prepared { windows, sums: Rc::clone(self), regions: SmallVec::default() };
+        let born = prepared.windows.known_in(blocks.clone()).map(|window| window.born()).min();
+        let Some(born) = born.filter(|_| !planted("no-intent")) else { return Ok(prepared) };
+        let region_blocks = PER_WINDOW * PER_REGION;
+        let mut needed = 0;
+        for number in blocks.start / region_blocks..blocks.end.div_ceil(region_blocks) {
+            let region = (file.ino, number);
+            needed = self.begin(region).max(needed);
+            prepared.regions.push(region);
+            // Whoever writes on comes to the next one soon, and need not wait then.
+            let next = (file.ino, number + 1);
+            if (number + 1).saturating_mul(region_blocks * BLOCK) < file.size {
+                self.begin(next);
+                self.intents.end(next, self.shard.now());
+            }
+        }
+        // Checksums that are recorded with the intent, or later, are not there without it.
+        if needed > self.transactions.durable() && born < needed {
+            let durable = self.transactions.wait_durable(needed).await;
+            durable.map_err(|error| self.transactions.store_failed(&error))?;
+        }
+        Ok(prepared)
+    }
+
+    /// One user more of the intent of a region; gives the transaction that it is in.
+    fn begin(&self, region: Key) -> u64 {
+        let (since, record) = self.intents.begin(region, self.transactions.number());
+        if let Some((key, value)) = record {
+            self.transactions.set(key, value);
+        }
+        since
+    }
+
+    /// Blocks from `first` on were written: they have these checksums. Where `sums` says
+    /// [`UNKNOWN`](braid_format::volume::sums::UNKNOWN) it is not known what a brick has.
+    pub fn set(&self, prepared: &Prepared, first: u64, sums: impl IntoIterator<Item = u32>) {
+        self.put(&prepared.windows, first, sums);
+    }
+
+    /// The same without a write: blocks are found to have these checksums, or there is nothing any more. The caller holds them.
+    pub fn put(&self, windows: &Windows, first: u64, sums: impl IntoIterator<Item = u32>) {
+        for (block, sum) in (first..).zip(sums) {
+            if let Some(window) = windows.set(block, sum) {
+                self.note_changed(window);
+            }
+        }
+    }
+
+    fn note_changed(&self, window: &Rc<Window>) {
+        if self.intents.hold(window) {
+            if self.intents.holds_much() {
+                self.transactions.ask(self.transactions.number());
+            }
+            return;
+        }
+        let is_new = self.changed.borrow_mut().insert(window.key(), Rc::clone(window)).is_none();
+        if is_new {
+            window.recorded_in(self.transactions.number());
+            self.transactions.object_changed(WINDOW_BYTES);
+        }
+    }
+
+    /// The checksums of windows of a file are no more: nothing lies there.
+    pub fn cut(&self, file: Of, windows: Range<u64>) {
+        if !self.on {
+            return;
+        }
+        for number in windows {
+            let key = (file.ino, number);
+            self.known.borrow_mut().remove(&key);
+            self.intents.drop_window(key);
+            if self.changed.borrow_mut().remove(&key).is_some() {
+                self.transactions.object_dropped(WINDOW_BYTES);
+            }
+            if !file.is_new {
+                self.transactions.set(keys::sums(key.0, key.1), None);
+            }
+        }
+    }
+
+    /// A file is no more: what is left of its checksums and intents goes with it.
+    pub fn remove(&self, file: Of) {
+        let known = self.known.borrow();
+        let left: Vec<u64> =
+            known.range((file.ino, 0)..=(file.ino, u64::MAX)).map(|(key, _)| key.1).collect();
+        drop(known);
+        for window in left {
+            self.cut(file, window..window + 1);
+        }
+        for (region, doubtful) in self.intents.remove(file.ino) {
+            self.transactions.set(keys::intent(file.ino, region), None);
+            // There may be checksums of what was cut off before the crash.
+            if doubtful {
+                let first = region.saturating_mul(PER_REGION);
+                self.cut(file, first..first.saturating_add(PER_REGION));
+            }
+        }
+    }
+
+    /// The checksum of a block may be of before the last crash.
+    pub fn is_doubtful(&self, ino: Ino, block: u64) -> bool {
+        self.intents.is_doubtful(region_of((ino, block / PER_WINDOW)))
+    }
+
+    /// The regions in which such checksums are: files and numbers.
+    pub fn doubtful(&self) -> Vec<(Ino, u64)> {
+        self.intents.all_doubtful()
+    }
+
+    /// A region is in doubt no more.
+    pub fn settled(&self, region: (Ino, u64)) {
+        self.intents.settled(region);
+    }
+
+    /// A block was not as it was written.
+    pub fn note_mismatch(&self) {
+        self.mismatches.set(self.mismatches.get() + 1);
+    }
+
+    /// Blocks that were not as they were written, since the mount.
+    pub fn mismatches(&self) -> u64 {
+        self.mismatches.get()
+    }
+
+    /// Nothing is written from now on: the next commit has all that is known.
+    pub fn close_soon(&self) {
+        self.intents.close_soon();
+    }
+
+    /// [`close_soon`](Sums::close_soon) was called.
+    pub fn is_closing(&self) -> bool {
+        self.intents.is_closing()
+    }
+}
+
+impl Part for Sums {
+    fn is_dirty(&self) -> bool {
+        !self.changed.borrow().is_empty()
+            || self.intents.holds_much()
+            || self.intents.any_due(self.shard.now())
+    }
+
+    fn close(&self) -> Vec<Change> {
+        // The open transaction is the next one by now.
+        let closed = self.transactions.number() - 1;
+        let changed = self.changed.take();
+        let mut records: Vec<Change> = changed.values().map(|window| window.record()).collect();
+        records.extend(self.intents.take_due(self.shard.now(), closed));
+        records
+    }
+}
