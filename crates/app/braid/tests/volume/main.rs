@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+mod checksums;
 mod configured;
 mod leased;
 mod quotas;

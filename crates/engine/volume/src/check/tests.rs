@@ -11,7 +11,7 @@ fn what_the_parts_hold_is_clean_and_damage_is_found_and_repaired() {
     let rig = Rig::new(&[16]);
     let shard = rig.shard.clone();
     shard.block_on(async move {
-        let checks = Rc::new(Checks::new(rig.parts.clone()));
+        let checks = Rc::new(Checks::new(rig.parts.clone(), Rc::clone(&rig.files)));
         for at in 0..20u64 {
             let file = rig.file(format!("f{at}").as_bytes()).await;
             rig.write(file, 0, &vec![1; 3000 * (at as usize + 1)]).await;

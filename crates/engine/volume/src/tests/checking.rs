@@ -6,6 +6,7 @@ use braid_filesystem::{RenameFlags, SetAttr};
 use braid_format::volume::entry::{ByCookie, ByName};
 use braid_format::volume::extent::{Extent, PER_GROUP, encode};
 use braid_format::volume::keys;
+use std::cell::Cell;
 
 /// More than are counted in one walk in tests.
 const FILES: u64 = 50;
