@@ -3,8 +3,8 @@
 mod changes;
 
 pub use changes::{
-    Add, Check, Export, Follow, GrowMetadata, Jobs, Migrate, OneFileOrMore, Proxy, Quota, Remove, Scrub,
-    Weight, WholeVolume,
+    Add, Check, Export, Follow, GrowMetadata, Jobs, Migrate, OneFileOrMore, Proxy, Quota, Remove,
+    Scrub, Weight, WholeVolume,
 };
 
 use super::common::{Control, EXIT_CODES};
