@@ -37,6 +37,7 @@ pub const ALL: &[&Target] = &[
     &records::ENTRY_BY_COOKIE,
     &records::BLOCKS,
     &records::USAGE,
+    &records::SUMS,
     &records::BRICK_RECORD,
     &records::VOLUME_RECORD,
     &records::PROJECT,

@@ -13,6 +13,7 @@ use braid_format::volume::inode::InodeRecord;
 use braid_format::volume::job::JobRecord;
 use braid_format::volume::project::ProjectRecord;
 use braid_format::volume::space::{self, GROUP_BLOCKS};
+use braid_format::volume::sums;
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_format::volume::{BLOCK, keys};
 
@@ -116,6 +117,27 @@ pub const USAGE: Target = Target {
             };
             let again = space::parse_usage(1, 2, &bytes);
             let same = |again: Vec<u16>| used.starts_with(&again);
+            must(again.is_ok_and(same), "what is written is read back")
+        })
+    },
+    ..PLAIN
+};
+
+/// The checksums of a file's blocks.
+pub const SUMS: Target = Target {
+    name: "sums",
+    what: "checksums of 256 blocks of a file",
+    fields: &[le(0, 4), le(4, 4), le(8, 4)],
+    run: |input| {
+        let parsed = sums::parse(1, 2, input);
+        read_back_as(parsed, |known| {
+            must(known.len() as u64 <= sums::PER_WINDOW, "a window has no more blocks")?;
+            let Some(bytes) = sums::encode(known) else {
+                let none = known.iter().all(|sum| *sum == sums::UNKNOWN);
+                return must(none, "only what is not known has no record");
+            };
+            let again = sums::parse(1, 2, &bytes);
+            let same = |again: Vec<u32>| known.starts_with(&again);
             must(again.is_ok_and(same), "what is written is read back")
         })
     },
@@ -246,6 +268,8 @@ fn key(input: &[u8]) -> Result<Verdict, String> {
             Some(b'I') => same(keys::inode(ino)),
             Some(b'O') => same(keys::orphan(ino)),
             Some(b'P') => same(keys::extents(ino, second)),
+            Some(b'H') => same(keys::sums(ino, second)),
+            Some(b'W') => same(keys::intent(ino, second)),
             Some(b'C') => same(keys::cookie(ino, second)),
             Some(b'D') => same(keys::name(ino, name)),
             Some(b'X') => same(keys::xattr(ino, name)),
