@@ -183,6 +183,8 @@ pub const PLANTS: &[Plant] = &[
     calls(SPACE, "limit-ignored", "lets files of a project take more than its limit"),
     calls(SPACE, "use-forgets-removed", "counts a file that is removed on as one of its project"),
     calls(CHECKS, "check-blind-to-projects", "takes what projects are recorded to take for right"),
+    volume(ORDER, "no-intent", "writes over blocks before it is noted that their checksums may be of before"),
+    volume(CHECKS, "sums-not-read", "does not hold what a brick gives against the checksums"),
     volume(CHECKS, "check-blind-to-leaks", "does not report blocks in use that are no file's"),
     volume(CHECKS, "check-blind-to-links", "takes the number of names that a file says it has for right"),
 ];
