@@ -123,16 +123,17 @@ fn a_right_file_system_is_found_right_through_crashes() {
 
 #[test]
 fn each_flaw_is_found_by_a_checker_for_it() {
-    // Stale bytes are seen by whoever looks first, a read or the comparison after a crash.
+    // Stale bytes are seen by whoever looks first: a read, one after a write that failed, or the comparison after a crash.
     let (names, reads) = ("names_are_of_one_moment", "reads_return_what_was_written");
     let sectors = "sectors_are_durable_or_newer";
+    let failed = "failed_writes_leave_old_or_new";
     let flaws: [(Flaw, &[&str]); 7] = [
         (Flaw::ForgetsFsync, &[names, sectors]),
         (Flaw::HalfRename, &[names]),
         (Flaw::EarlyReuse, &[sectors]),
         (Flaw::StaleTail, &[reads, sectors]),
         (Flaw::SkipsEntry, &["answers_are_right"]),
-        (Flaw::LostUpdate, &[reads, sectors]),
+        (Flaw::LostUpdate, &[reads, sectors, failed]),
         (Flaw::OldTimes, &["attributes_are_right", names]),
     ];
     for (flaw, checkers) in flaws {
