@@ -21,7 +21,7 @@ pub struct NewVolume {
     /// Room for metadata on each of the first two bricks; a bare number is in KiB [default: by size].
     #[arg(long, visible_alias = "metadata-size", value_name = "SIZE", value_parser = kib_or_size)]
     pub metadata: Option<u64>,
-    /// Whether blocks of files have checksums, against which they are read: what a disk garbled is an error then, and never
+    /// Give blocks of files checksums, against which they are read, or not: what a disk garbled is an error then, and never
     /// taken for the file's content [default: on].
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     pub checksums: Option<bool>,
