@@ -2,7 +2,8 @@
 
 use super::asking::{about, ask, connect, order, unexpected, volume_name, with_server};
 use super::follow;
-use crate::cli::volume::Check;
+use crate::cli::Control;
+use crate::cli::volume::{Check, Follow};
 use crate::client::{Client, member_arguments};
 use crate::commands::done::say_done;
 use crate::exit::DEGRADED;
@@ -22,21 +23,35 @@ pub fn run(options: Check) -> Result<ExitCode> {
     if options.offline {
         return offline(&options);
     }
-    let mut client = connect(&options.control)?;
-    let (volume, json) =
-        (only_or_named(&mut client, options.name.as_deref())?, options.follow.json);
-    if !options.last {
-        let job = VolumeJob::Check { repair: options.repair };
+    let Check { name, repair, last, follow, control, .. } = &options;
+    let job = (!last).then_some(VolumeJob::Check { repair: *repair });
+    run_and_show(name.as_deref(), job, *repair, follow, control)
+}
+
+/// Starts a check or a scrub, follows it, and shows what it found; without `job`, what the last one found.
+///
+/// # Errors
+/// The refusal of the server; when there was none.
+pub fn run_and_show(
+    name: Option<&str>,
+    job: Option<VolumeJob>,
+    repair: bool,
+    follow: &Follow,
+    control: &Control,
+) -> Result<ExitCode> {
+    let mut client = connect(control)?;
+    let (volume, json) = (only_or_named(&mut client, name)?, follow.json);
+    if let Some(job) = job {
         let start = VolumeRequest::Start { volume: volume.clone(), job };
         let started = order(&mut client, start)?;
-        if options.follow.detach {
+        if follow.detach {
             return say_done(&started, json);
         }
         follow::until_end(&mut client, Some(&volume), true, json)?;
     }
     let answer = ask(&mut client, VolumeRequest::LastCheck { volume })?;
     let VolumeAnswer::Check { report } = answer else { return Err(unexpected(answer)) };
-    show(&report, options.repair, json)
+    show(&report, repair, json)
 }
 
 /// Checks a volume that is not mounted.
@@ -67,11 +82,7 @@ fn offline(options: &Check) -> Result<ExitCode> {
     }
 }
 
-/// Shows what a check or a scrub found.
-///
-/// # Errors
-/// When it cannot be written out.
-pub fn show(report: &CheckDetail, repair: bool, json: bool) -> Result<ExitCode> {
+fn show(report: &CheckDetail, repair: bool, json: bool) -> Result<ExitCode> {
     if json {
         output::json_line(report)?;
     } else {
@@ -83,7 +94,7 @@ pub fn show(report: &CheckDetail, repair: bool, json: bool) -> Result<ExitCode> 
 }
 
 /// The volume that was named, or the only one that is mounted.
-pub fn only_or_named(client: &mut Client, named: Option<&str>) -> Result<String> {
+fn only_or_named(client: &mut Client, named: Option<&str>) -> Result<String> {
     if let Some(named) = named {
         return Ok(volume_name(named));
     }

@@ -61,7 +61,7 @@ pub fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Flush(options) => whole(options, VolumeJob::Flush),
         Verb::Defrag(options) => whole(options, VolumeJob::Defrag),
         Verb::Check(options) => check::run(options),
-        Verb::Scrub(options) => scrub::run(options),
+        Verb::Scrub(options) => scrub::run(&options),
         Verb::Jobs(options) => jobs::run(options),
         Verb::Export(options) => export::run(options),
         Verb::Host(options) => host::run(&options),
