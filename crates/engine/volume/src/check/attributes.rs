@@ -9,19 +9,7 @@ use braid_format::volume::keys;
 impl Walk {
     /// Checks that every attribute has a file, which knows that it has some.
     pub(super) async fn check_attributes(&self) -> Result<(), Halt> {
-        let mut cursor = Some(b"X".to_vec());
-        let mut right: Option<Ino> = None;
-        while let Some(start) = cursor.take() {
-            let (pairs, next) = self.some_pairs(&start, &keys::after(b"X")).await?;
-            for (key, _) in pairs {
-                let ino = keys::ino_of(&key);
-                if (ino.is_none() || ino != right) && self.check_attribute(&key).await? {
-                    right = ino;
-                }
-            }
-            cursor = next;
-        }
-        Ok(())
+        self.each_owner(b"X", async |key| self.check_attribute(key).await).await
     }
 
     /// Looks at one attribute. True: its file knows of it, and so of the others that it has.

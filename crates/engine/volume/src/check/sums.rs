@@ -2,26 +2,13 @@
 
 use super::one::Halt;
 use super::walk::Walk;
-use braid_filesystem::Ino;
 use braid_format::volume::keys;
 
 impl Walk {
     /// Checks that every record of checksums, and every intent, has a file.
     pub(super) async fn check_sums(&self) -> Result<(), Halt> {
-        let all_of = |key: Vec<u8>| key.into_iter().take(1).collect::<Vec<u8>>();
-        for tag in [all_of(keys::sums(0, 0)), all_of(keys::intent(0, 0))] {
-            let mut cursor = Some(tag.clone());
-            let mut right: Option<Ino> = None;
-            while let Some(start) = cursor.take() {
-                let (pairs, next) = self.some_pairs(&start, &keys::after(&tag)).await?;
-                for (key, _) in pairs {
-                    let ino = keys::ino_of(&key);
-                    if (ino.is_none() || ino != right) && self.check_owner(&key).await? {
-                        right = ino;
-                    }
-                }
-                cursor = next;
-            }
+        for like in [keys::sums(0, 0), keys::intent(0, 0)] {
+            self.each_owner(&like[..1], async |key| self.check_owner(key).await).await?;
         }
         Ok(())
     }

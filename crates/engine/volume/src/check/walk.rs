@@ -6,6 +6,7 @@ use crate::pace::STEP_NANOS;
 use crate::parts::Parts;
 use crate::watch::Watch;
 use braid_filesystem::Ino;
+use braid_format::volume::keys;
 use braid_kv::Pair;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -103,6 +104,28 @@ impl Walk {
         let bytes: usize = pairs.iter().map(|(key, value)| key.len() + value.len()).sum();
         self.check.looked_at(bytes as u64);
         Ok((pairs, next))
+    }
+
+    /// Looks with `is_right` at a record of each file among those whose keys begin with `tag`, until it says of one that all of
+    /// the file are right.
+    pub(super) async fn each_owner(
+        &self,
+        tag: &[u8],
+        is_right: impl AsyncFn(&[u8]) -> Result<bool, Halt>,
+    ) -> Result<(), Halt> {
+        let mut cursor = Some(tag.to_vec());
+        let mut right: Option<Ino> = None;
+        while let Some(start) = cursor.take() {
+            let (pairs, next) = self.some_pairs(&start, &keys::after(tag)).await?;
+            for (key, _) in pairs {
+                let ino = keys::ino_of(&key);
+                if (ino.is_none() || ino != right) && is_right(&key).await? {
+                    right = ino;
+                }
+            }
+            cursor = next;
+        }
+        Ok(())
     }
 
     /// Calls `see` with each pair from `from` on, before `to`, each step's as they are then.

@@ -11,7 +11,7 @@ use braid_format::volume::BLOCK;
 use braid_format::volume::brick_record::BrickState;
 use braid_format::volume::extent::Extent;
 use braid_kv::{Answer, StoreError};
-use braid_shard::Shard;
+use braid_shard::{BufMut, Shard};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -128,6 +128,20 @@ impl Bricks {
         brick.note(&request);
         let result = self.io.one(&*device, request).await.result;
         self.has_written(brick, result)
+    }
+
+    /// Reads `memory.len()` bytes from byte `offset` of a brick's device, and waits.
+    ///
+    /// # Errors
+    /// [`Errno::Io`].
+    pub async fn read(&self, brick: &Brick, offset: u64, memory: BufMut) -> Result<BufMut, Errno> {
+        let device = brick.device().ok_or(Errno::Io)?;
+        let request = Request::read(offset, memory);
+        brick.note(&request);
+        let outcome = self.io.one(&*device, request).await;
+        self.has_read(brick, outcome.result)?;
+        let Op::Read(mut bufs) = outcome.op else { return Err(Errno::Io) };
+        bufs.pop().ok_or(Errno::Io)
     }
 
     /// A write to `brick` has come back.

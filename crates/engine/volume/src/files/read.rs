@@ -75,14 +75,12 @@ impl Files {
                     let _ = reads.finish().await;
                     return Err(Errno::Io);
                 };
-                let start = piece.stripe * self.geometry.stripe;
-                let offset = brick.byte_of(extent.start) + run.start;
-                let request = Request::read(offset, part);
-                brick.note(&request);
+                let source = Source::new(self.geometry, brick, extent.start, piece.stripe, &run);
+                let request = Request::read(source.offset, part);
+                source.brick.note(&request);
                 reads.submit(parts.len() as u32, &*device, request);
                 parts.push(None);
-                let blocks = (start + run.start) / BLOCK..(start + run.end) / BLOCK;
-                sources.push(Some(Source { brick, offset, blocks }));
+                sources.push(Some(source));
             }
         }
         // Meanwhile the bricks are at work.

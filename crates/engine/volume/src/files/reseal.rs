@@ -4,7 +4,6 @@
 use super::part::Files;
 use super::verify::{Source, sums_of};
 use crate::namespace::Inode;
-use braid_device::{Op, Request};
 use braid_filesystem::{Errno, Ino, Kind};
 use braid_format::volume::BLOCK;
 use braid_format::volume::sums::{PER_WINDOW, UNKNOWN, sum_of};
@@ -60,7 +59,7 @@ impl Files {
         let first = range.start / BLOCK;
         let blocks = first..range.end / BLOCK;
         let windows = self.sums.load(sums_of(inode), blocks.clone()).await?;
-        // What was cut off or punched just before the crash has none.
+        // Blocks that were cut off or punched just before the crash have none.
         let mut sums = vec![UNKNOWN; (blocks.end - first) as usize];
         for piece in self.geometry.pieces(range) {
             let (_, extent) = self.extents.get(&inode.extents, piece.stripe).await?;
@@ -69,12 +68,7 @@ impl Files {
                     continue;
                 }
                 let brick = self.bricks.get(extent.brick).ok_or(Errno::Io)?;
-                let start = piece.stripe * self.geometry.stripe;
-                let source = Source {
-                    offset: brick.byte_of(extent.start) + run.start,
-                    blocks: (start + run.start) / BLOCK..(start + run.end) / BLOCK,
-                    brick,
-                };
+                let source = Source::new(self.geometry, brick, extent.start, piece.stripe, &run);
                 let bytes = self.read_raw(&source).await?;
                 let found = bytes.chunks_exact(BLOCK as usize);
                 for (block, bytes) in source.blocks.clone().zip(found) {
@@ -86,23 +80,5 @@ impl Files {
         }
         self.sums.put(&windows, first, sums);
         Ok(())
-    }
-
-    /// The bytes as the brick has them.
-    pub(super) async fn read_raw(&self, source: &Source) -> Result<Vec<u8>, Errno> {
-        let device = source.brick.device().ok_or(Errno::Io)?;
-        let len = (source.blocks.end - source.blocks.start) * BLOCK;
-        let request = Request::read(source.offset, self.shard.pool().get(len as usize));
-        source.brick.note(&request);
-        let mut reads = self.bricks.start();
-        reads.submit(0, &*device, request);
-        let mut found = Vec::new();
-        for (_, outcome) in reads.finish().await {
-            self.bricks.has_read(&source.brick, outcome.result)?;
-            if let Op::Read(bufs) = outcome.op {
-                found = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
-            }
-        }
-        Ok(found)
     }
 }

@@ -40,18 +40,15 @@ impl Files {
                 if !is_written {
                     continue;
                 }
-                let run = start + run.start..start + run.end;
+                let bytes = start + run.start..start + run.end;
                 let Some(brick) = self.bricks.get(extent.brick) else {
-                    found.lost.push(run);
+                    found.lost.push(bytes);
                     continue;
                 };
-                let offset = brick.byte_of(extent.start) + run.start - start;
-                let source = Source { brick, offset, blocks: run.start / BLOCK..run.end / BLOCK };
+                let source = Source::new(self.geometry, brick, extent.start, piece.stripe, &run);
                 match self.read_raw(&source).await {
-                    Ok(bytes) => {
-                        self.judge(inode, &windows, &source, &bytes, &mut found).await?;
-                    }
-                    Err(_) => found.lost.push(run),
+                    Ok(read) => self.judge(inode, &windows, &source, &read, &mut found).await,
+                    Err(_) => found.lost.push(bytes),
                 }
             }
         }
@@ -65,7 +62,7 @@ impl Files {
         source: &Source,
         bytes: &[u8],
         found: &mut Scrubbed,
-    ) -> Result<(), Errno> {
+    ) {
         found.bytes += bytes.len() as u64;
         for (block, bytes) in source.blocks.clone().zip(bytes.chunks_exact(BLOCK as usize)) {
             let (known, now) = (windows.get(block), sum_of(bytes));
@@ -89,6 +86,5 @@ impl Files {
                 }
             }
         }
-        Ok(())
     }
 }

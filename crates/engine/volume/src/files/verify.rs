@@ -3,8 +3,8 @@
 use super::part::Files;
 use crate::extents::Brick;
 use crate::namespace::Inode;
+use crate::stripes::Geometry;
 use crate::sums::{Of, Windows};
-use braid_device::{Op, Request};
 use braid_filesystem::Errno;
 use braid_format::volume::BLOCK;
 use braid_format::volume::sums::{UNKNOWN, sum_of};
@@ -20,6 +20,26 @@ pub(super) struct Source {
     pub(super) offset: u64,
     /// The blocks, counted from the start of the file.
     pub(super) blocks: Range<u64>,
+}
+
+impl Source {
+    /// `run`, bytes of stripe `stripe`, whose extent begins at block `start` of `brick`.
+    pub(super) fn new(
+        geometry: Geometry,
+        brick: Rc<Brick>,
+        start: u64,
+        stripe: u64,
+        run: &Range<u64>,
+    ) -> Source {
+        let at = stripe * geometry.stripe;
+        let blocks = (at + run.start) / BLOCK..(at + run.end) / BLOCK;
+        Source { offset: brick.byte_of(start) + run.start, brick, blocks }
+    }
+
+    /// Where one of its blocks lies on the device, in bytes.
+    fn byte_of(&self, block: u64) -> u64 {
+        self.offset + (block - self.blocks.start) * BLOCK
+    }
 }
 
 /// The file, for its checksums.
@@ -64,27 +84,22 @@ impl Files {
         Ok(())
     }
 
+    /// One block of `source` as its brick has it.
     pub(super) async fn read_again(&self, source: &Source, block: u64) -> Result<BufMut, Errno> {
-        let device = source.brick.device().ok_or(Errno::Io)?;
-        let offset = source.offset + (block - source.blocks.start) * BLOCK;
-        let request = Request::read(offset, self.shard.pool().get(BLOCK as usize));
-        source.brick.note(&request);
-        let mut reads = self.bricks.start();
-        reads.submit(0, &*device, request);
-        let mut found = None;
-        for (_, outcome) in reads.finish().await {
-            self.bricks.has_read(&source.brick, outcome.result)?;
-            if let Op::Read(mut bufs) = outcome.op {
-                found = bufs.pop();
-            }
-        }
-        found.ok_or(Errno::Io)
+        let memory = self.shard.pool().get(BLOCK as usize);
+        self.bricks.read(&source.brick, source.byte_of(block), memory).await
+    }
+
+    /// All of `source` as its brick has it.
+    pub(super) async fn read_raw(&self, source: &Source) -> Result<BufMut, Errno> {
+        let len = (source.blocks.end - source.blocks.start) * BLOCK;
+        self.bricks.read(&source.brick, source.offset, self.shard.pool().get(len as usize)).await
     }
 
     pub(super) fn tell_mismatch(&self, inode: &Inode, source: &Source, block: u64) {
         self.sums.note_mismatch();
         let (ino, from) = (inode.ino(), block * BLOCK);
-        let offset = source.offset + (block - source.blocks.start) * BLOCK;
+        let offset = source.byte_of(block);
         tracing::error!(
             brick = %source.brick.name(),
             "file {ino}: bytes {from} to {} are not what was written, as their checksum says; they lie at byte {offset} of the \
