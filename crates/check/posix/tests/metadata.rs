@@ -49,6 +49,7 @@ async fn make(shard: &Shard) {
         uuid: Uuid::from_u128(9),
         stripe: 128 << 10,
         checksums: true,
+        copies: 1,
         metadata_size: None,
         owner: Caller::default(),
         now: now(),

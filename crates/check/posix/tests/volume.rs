@@ -54,7 +54,7 @@ async fn start(shard: &Shard) {
     };
     let new: Vec<NewBrick> = BRICKS.iter().zip(1..).map(of).collect();
     let store = ModelStore::new(shard);
-    let format = Format { stripe: 128 << 10, checksums: true };
+    let format = Format { stripe: 128 << 10, checksums: true, copies: 1 };
     let records =
         first_records(Uuid::from_u128(9), format, &new, Caller::default(), now()).unwrap();
     store.commit(records).await.unwrap();

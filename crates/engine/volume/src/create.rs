@@ -4,7 +4,7 @@ use crate::error::VolumeError;
 use crate::namespace::{nibble_of, stamp};
 use braid_filesystem::{Caller, ROOT, Time};
 use braid_format::volume::brick_record::{BrickRecord, BrickState};
-use braid_format::volume::extent::STRIPE_RANGE;
+use braid_format::volume::extent::{COPIES_MAX, STRIPE_RANGE};
 use braid_format::volume::inode::InodeRecord;
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_format::volume::{NO_BRICK, keys};
@@ -30,6 +30,28 @@ pub struct Format {
     pub stripe: u64,
     /// Blocks of files have checksums, against which they are read.
     pub checksums: bool,
+    /// Copies of each stripe, 1 to 4, unless a folder or a file says otherwise. More than one take checksums, which say
+    /// which copy is right.
+    pub copies: u8,
+}
+
+/// Refuses a number of copies that a volume of so many bricks cannot have.
+pub(crate) fn check_copies(copies: u8, checksums: bool, bricks: usize) -> Result<(), VolumeError> {
+    let refuse = |why: String| Err(VolumeError::Refused(why));
+    if !(1..=COPIES_MAX).contains(&copies) {
+        return refuse(format!("{copies} copies: choose 1 to {COPIES_MAX}"));
+    }
+    if copies > 1 && !checksums {
+        let why = "the volume has no checksums, which say which of two copies is right: copies are for volumes with \
+                   checksums, which a new volume has unless it is told otherwise";
+        return refuse(why.into());
+    }
+    if usize::from(copies) > bricks {
+        return refuse(format!(
+            "{copies} copies are to lie on as many bricks, and {bricks} take data: add a brick, or ask for fewer"
+        ));
+    }
+    Ok(())
 }
 
 /// The content of the metadata store of a new volume: no file but an empty root directory, which belongs to `owner`.
@@ -43,10 +65,11 @@ pub fn first_records(
     owner: Caller,
     now: Time,
 ) -> Result<Vec<Change>, VolumeError> {
-    let Format { stripe, checksums } = format;
+    let Format { stripe, checksums, copies } = format;
     if !stripe.is_power_of_two() || !STRIPE_RANGE.contains(&stripe) {
         return Err(VolumeError::Stripe(stripe));
     }
+    check_copies(copies, checksums, bricks.len())?;
     let numbered = || (0u16..).zip(bricks);
     let weights: Vec<(u16, u64)> = numbered().map(|(id, brick)| (id, brick.weight)).collect();
     let buckets = Buckets::new(&weights)?;
@@ -60,6 +83,7 @@ pub fn first_records(
         unbalanced: false,
         counted: false,
         checksums,
+        copies: copies > 1,
     };
     let now = stamp(now);
     let root = InodeRecord {
@@ -82,6 +106,7 @@ pub fn first_records(
         entries: 0,
         brick: NO_BRICK,
         project: 0,
+        copies,
         target: Vec::new(),
     };
     let mut records = vec![

@@ -37,6 +37,7 @@
 //! | `sums/` | checksums of blocks: what a brick gives is what was written |
 //! | `transactions/` | changes of metadata between two commits |
 //! | `record` | the volume's own record |
+//! | `copies` | how many copies files are to have |
 //! | `projects`, `quota` | what the files of a project take, and may take; limits of folders |
 //! | `watch/` | changes that a check is told of |
 //! | `stripes`, `locks`, `gate`, `pace`, `progress`, `status`, `error` | what several parts use |
@@ -56,6 +57,7 @@
 pub mod assemble;
 mod check;
 mod commit;
+mod copies;
 mod create;
 mod error;
 mod extents;

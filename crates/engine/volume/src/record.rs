@@ -115,6 +115,18 @@ impl Record {
         }
     }
 
+    /// Files may have copies.
+    pub fn has_copies(&self) -> bool {
+        self.record.borrow().copies
+    }
+
+    /// Some files are to have copies, so a braid that does not know of them must not write to the volume.
+    pub fn note_copies(&self) {
+        if !self.has_copies() {
+            self.edit(|record| record.copies = true);
+        }
+    }
+
     /// All stripes are where placement says.
     pub fn set_balanced(&self) {
         self.edit(|record| record.unbalanced = false);

@@ -217,6 +217,7 @@ pub fn create(
         uuid,
         stripe: new.stripe.unwrap_or(STRIPE),
         checksums: new.checksums.unwrap_or(true),
+        copies: 1,
         metadata_size: new.metadata,
         owner: Caller {
             uid: rustix::process::geteuid().as_raw(),

@@ -155,7 +155,7 @@ impl Rig {
         }
         let store = ModelStore::new(&shard);
         let owner = Caller { uid: 0, gid: 0 };
-        let format = Format { stripe: STRIPE, checksums: true };
+        let format = Format { stripe: STRIPE, checksums: true, copies: 1 };
         let records = first_records(Uuid::from_u128(99), format, &new, owner, Time::default())?;
         shard.block_on(store.commit(records)).context("making a volume")?;
         store.set_commit_time(COMMIT_NANOS);

@@ -249,6 +249,7 @@ impl Holders {
             uuid: Uuid::from_u128(77),
             stripe: 64 << 10,
             checksums: true,
+            copies: 1,
             metadata_size: None,
             owner: Caller::default(),
             now: Time { seconds: 1, nanos: 0 },

@@ -220,7 +220,7 @@ impl VolumeRun {
             .collect();
         let now = clock(&self.world)();
         let owner = Caller::default();
-        let format = Format { stripe: self.plan.stripe, checksums: true };
+        let format = Format { stripe: self.plan.stripe, checksums: true, copies: 1 };
         let made = first_records(Uuid::from_u128(77), format, &bricks, owner, now);
         let records = match made {
             Ok(records) => records,

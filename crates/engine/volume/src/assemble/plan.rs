@@ -43,6 +43,8 @@ pub struct NewVolume {
     pub stripe: u64,
     /// Blocks of files have checksums.
     pub checksums: bool,
+    /// Copies of each stripe, unless a folder or a file says otherwise: 1 to 4.
+    pub copies: u8,
     /// Bytes of a metadata region; chosen where `None`.
     pub metadata_size: Option<u64>,
     /// The owner of the root directory.
@@ -132,7 +134,8 @@ pub fn plan_create(new: &NewVolume, bricks: &[BrickPlan]) -> Result<CreatePlan, 
             blocks: brick.data.len / BLOCK,
         })
         .collect();
-    let format = Format { stripe: new.stripe, checksums: new.checksums };
+    let NewVolume { stripe, checksums, copies, .. } = *new;
+    let format = Format { stripe, checksums, copies };
     let records = first_records(new.uuid, format, &placed, new.owner, new.now)?;
     Ok(CreatePlan { superblocks, records })
 }

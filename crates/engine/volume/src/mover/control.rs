@@ -43,6 +43,7 @@ impl Mover {
         let record = match new {
             NewJob::Balance => blank,
             NewJob::Defrag => JobRecord { kind: JobKind::Defrag, ..blank },
+            NewJob::Copies => JobRecord { kind: JobKind::Copies, ..blank },
             NewJob::Flush => {
                 let bricks = self.bricks.all();
                 let proxy = bricks.iter().find(|brick| brick.state() == BrickState::Proxy);

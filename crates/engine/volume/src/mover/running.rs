@@ -35,6 +35,8 @@ pub enum NewJob {
     },
     /// Stripes of a file that lie apart on a brick are put together.
     Defrag,
+    /// Files get the copies that they are to have.
+    Copies,
 }
 
 /// Why a job stopped before its end.

@@ -151,6 +151,11 @@ impl Namespace {
                     NO_BRICK
                 },
                 project: if inherits_project != 0 { parent.project } else { 0 },
+                copies: if matches!(node.kind, Kind::File | Kind::Directory) {
+                    parent.copies
+                } else {
+                    1
+                },
                 target: node.target.to_vec(),
             }
         })

@@ -59,7 +59,7 @@ impl World {
                 blocks: (size << 20) / BLOCK,
             })
             .collect();
-        let format = Format { stripe, checksums: true };
+        let format = Format { stripe, checksums: true, copies: 1 };
         let records =
             first_records(Uuid::from_u128(99), format, &new, ME, Time::default()).unwrap();
         let commit = store.commit(records);

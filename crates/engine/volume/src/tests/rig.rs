@@ -58,7 +58,7 @@ impl Rig {
             blocks: (size << 20) / BLOCK,
         });
         let new: Vec<NewBrick> = new.collect();
-        let format = Format { stripe: STRIPE, checksums: true };
+        let format = Format { stripe: STRIPE, checksums: true, copies: 1 };
         let records = first_records(Uuid::from_u128(99), format, &new, ME, Time::default());
         shard.block_on(store.commit(records.unwrap())).unwrap();
         let devices = sizes.iter().map(|size| Ram::new("ram", size << 20).device());

@@ -7,6 +7,10 @@
 //! `start` counts blocks of the brick's data area. The extent holds the first `blocks` blocks of the stripe; `blocks`
 //! is 0 for a hole. Bit n of `written` says that sub-block n of the stripe has been written; others read as zero. A
 //! sub-block is a 32nd of a stripe, and at least a block.
+//!
+//! A stripe of which there are copies has an extent for each, of its own length. Copy n is recorded as another stripe: n stands
+//! in the number's upper four bits. A sub-block is written if any copy has its bit; a copy that does not have it
+//! then has missed a write.
 
 use super::{BLOCK, RecordError};
 
@@ -14,6 +18,10 @@ use super::{BLOCK, RecordError};
 pub const PER_GROUP: u64 = 64;
 /// Bytes of one extent.
 pub const EXTENT_LEN: usize = 16;
+/// Copies that a stripe can have.
+pub const COPIES_MAX: u8 = 4;
+/// The copy stands in the bits of a stripe's number from this one on. The largest file has fewer than 2^50 stripes.
+const COPY_SHIFT: u32 = 60;
 /// Smallest and largest stripe, in bytes: 16 KiB to 64 MiB, so that `blocks` fits.
 pub const STRIPE_RANGE: std::ops::RangeInclusive<u64> = 16 << 10..=64 << 20;
 
@@ -38,6 +46,27 @@ impl Extent {
     pub fn is_hole(&self) -> bool {
         self.blocks == 0
     }
+}
+
+/// The number under which copy `copy` of a stripe is recorded, which is given without one; from 0 on.
+pub fn of_copy(stripe: u64, copy: u8) -> u64 {
+    stripe | u64::from(copy) << COPY_SHIFT
+}
+
+/// The copy that such a number is about.
+pub fn copy_of(number: u64) -> u8 {
+    // Four bits are left.
+    (number >> COPY_SHIFT) as u8
+}
+
+/// The stripe that such a number is about: the number of its copy 0.
+pub fn stripe_of(number: u64) -> u64 {
+    number & ((1 << COPY_SHIFT) - 1)
+}
+
+/// The first group of extents of copy `copy`, where group 0 is the first of copy 0.
+pub fn groups_of_copy(copy: u8) -> u64 {
+    of_copy(0, copy) / PER_GROUP
 }
 
 /// Bytes of a sub-block of a volume whose stripes have `stripe` bytes, a power of two.
@@ -75,7 +104,13 @@ pub fn parse(
     if rows.len() > PER_GROUP as usize {
         return Err(wrong("too long"));
     }
-    let end = group.checked_add(1).and_then(|next| next.checked_mul(PER_GROUP));
+    let Some(first) = group.checked_mul(PER_GROUP) else {
+        return Err(wrong("beyond the largest file"));
+    };
+    if copy_of(first) >= COPIES_MAX {
+        return Err(wrong("no such copy"));
+    }
+    let end = stripe_of(first).checked_add(PER_GROUP);
     if end.and_then(|end| end.checked_mul(stripe)).is_none() {
         return Err(wrong("beyond the largest file"));
     }

@@ -1,5 +1,6 @@
 //! The attributes of a file: 128 bytes, then the target of a symbolic link.
 
+use super::extent::COPIES_MAX;
 use super::{NO_BRICK, RecordError};
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -76,6 +77,8 @@ pub struct InodeRecord {
     pub brick: u16,
     /// Its project (chattr -p); 0 for none.
     pub project: u32,
+    /// The number of copies that its stripes are to have, 1 to 4; of a directory: those of what is made in it.
+    pub copies: u8,
     /// The target of a symbolic link.
     pub target: Vec<u8>,
 }
@@ -84,7 +87,8 @@ pub struct InodeRecord {
 #[repr(C)]
 struct Raw {
     kind: u8,
-    reserved: u8,
+    /// 0 stands for one: records of before there were copies.
+    copies: u8,
     perm: U16,
     uid: U32,
     gid: U32,
@@ -113,7 +117,7 @@ impl InodeRecord {
         let stamps = [self.atime, self.mtime, self.ctime, self.crtime];
         let raw = Raw {
             kind: self.kind,
-            reserved: 0,
+            copies: if self.copies > 1 { self.copies } else { 0 },
             perm: self.perm.into(),
             uid: self.uid.into(),
             gid: self.gid.into(),
@@ -151,6 +155,9 @@ impl InodeRecord {
         if !matches!(raw.kind, 1 | 2 | 4 | 6 | 8 | 10 | 12) {
             return Err(wrong("no such type of file"));
         }
+        if raw.copies > COPIES_MAX {
+            return Err(wrong("more copies than there can be"));
+        }
         let stamp =
             |at: usize| Stamp { seconds: raw.seconds[at].get(), nanos: raw.nanos[at].get() };
         Ok(InodeRecord {
@@ -173,6 +180,7 @@ impl InodeRecord {
             entries: raw.entries.get(),
             brick: raw.brick.get(),
             project: raw.project.get(),
+            copies: raw.copies.max(1),
             target: target.to_vec(),
         })
     }

@@ -24,10 +24,12 @@ pub enum JobKind {
     /// All data is read and held against its checksums. A braid that does not know it finds its record damaged until it
     /// has ended.
     Scrub,
+    /// Files get the copies that they are to have, and copies get what they have missed. As with a scrub.
+    Copies,
 }
 
 impl JobKind {
-    const ALL: [JobKind; 8] = [
+    const ALL: [JobKind; 9] = [
         JobKind::Balance,
         JobKind::Remove,
         JobKind::Flush,
@@ -36,6 +38,7 @@ impl JobKind {
         JobKind::Check,
         JobKind::Repair,
         JobKind::Scrub,
+        JobKind::Copies,
     ];
 
     /// The name for people: a word in lower case.
@@ -49,6 +52,7 @@ impl JobKind {
             JobKind::Check => "check",
             JobKind::Repair => "repair",
             JobKind::Scrub => "scrub",
+            JobKind::Copies => "copies",
         }
     }
 }
@@ -92,7 +96,7 @@ impl JobRecord {
     /// The record.
     pub fn encode(&self) -> Vec<u8> {
         let raw = Raw {
-            // Eight kinds: the position fits.
+            // Nine kinds: the position fits.
             kind: JobKind::ALL
                 .iter()
                 .position(|kind| *kind == self.kind)

@@ -33,6 +33,7 @@ fn an_inode(size: u64, nanos: u32, target: Vec<u8>) -> InodeRecord {
         entries: 2,
         brick: NO_BRICK,
         project: 7,
+        copies: 3,
         target,
     }
 }
@@ -90,6 +91,7 @@ fn small_records_are_read_as_written() {
         unbalanced: true,
         counted: false,
         checksums: false,
+        copies: false,
     };
     assert_eq!(volume.encode()[16], 1);
     assert_eq!(VolumeRecord::parse(&volume.encode()), Ok(volume.clone()));
@@ -97,11 +99,11 @@ fn small_records_are_read_as_written() {
     assert_eq!(counted.encode()[16], 2);
     assert_eq!(VolumeRecord::parse(&counted.encode()), Ok(counted.clone()));
     for counted in [false, true] {
-        let with = VolumeRecord { checksums: true, counted, ..volume.clone() };
+        let with = VolumeRecord { checksums: true, copies: !counted, counted, ..volume.clone() };
         assert_eq!(with.encode()[16], 3);
         assert_eq!(VolumeRecord::parse(&with.encode()), Ok(with.clone()));
         let mut later = with.encode();
-        later[41] |= 4;
+        later[41] |= 8;
         assert!(VolumeRecord::parse(&later).is_err(), "a feature that is not known");
     }
     let moving = Some(Moving { from: 0, to: 7 });
@@ -132,6 +134,21 @@ fn small_records_are_read_as_written() {
     let used = vec![0, 5, 32768];
     let bytes = space::encode_usage(&used).expect("not all are zero");
     assert_eq!(space::parse_usage(1, 0, &bytes), Ok(used));
+}
+
+#[test]
+fn the_extents_of_each_copy_of_a_file_follow_those_of_the_one_before() {
+    let last = (1 << 49) - 1;
+    for copy in 0..extent::COPIES_MAX {
+        let number = extent::of_copy(last, copy);
+        assert_eq!((extent::stripe_of(number), extent::copy_of(number)), (last, copy));
+        assert_eq!(extent::groups_of_copy(copy), extent::of_copy(0, copy) / extent::PER_GROUP);
+        let group = number / extent::PER_GROUP;
+        assert!(extent::parse(1, group, 16 << 10, &[]).is_ok());
+        assert!(group < extent::groups_of_copy(copy + 1));
+    }
+    let beyond = extent::groups_of_copy(extent::COPIES_MAX);
+    assert!(extent::parse(1, beyond, 16 << 10, &[]).is_err());
 }
 
 #[test]

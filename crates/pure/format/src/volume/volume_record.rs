@@ -17,6 +17,9 @@ const COUNTED: u8 = 1;
 /// There are checksums of data.
 const CHECKSUMS: u8 = 2;
 
+/// Some stripes have copies.
+const COPIES: u8 = 4;
+
 /// The volume's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeRecord {
@@ -36,6 +39,8 @@ pub struct VolumeRecord {
     pub counted: bool,
     /// Blocks of files have checksums.
     pub checksums: bool,
+    /// Files may have copies.
+    pub copies: bool,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -57,12 +62,13 @@ const _: () = assert!(size_of::<Raw>() == 128);
 impl VolumeRecord {
     /// The record.
     pub fn encode(&self) -> Vec<u8> {
-        let counted = if self.counted { COUNTED } else { 0 };
-        let features = counted | if self.checksums { CHECKSUMS } else { 0 };
-        let version = match (self.counted, self.checksums) {
-            (_, true) => VERSION_FEATURES,
-            (true, false) => VERSION_COUNTED,
-            (false, false) => VERSION,
+        let flags = [(self.counted, COUNTED), (self.checksums, CHECKSUMS), (self.copies, COPIES)];
+        let set = flags.iter().filter(|(is_set, _)| *is_set);
+        let features = set.fold(0, |all, (_, flag)| all | flag);
+        let version = match features {
+            0 => VERSION,
+            COUNTED => VERSION_COUNTED,
+            _ => VERSION_FEATURES,
         };
         let raw = Raw {
             uuid: *self.uuid.as_bytes(),
@@ -88,7 +94,7 @@ impl VolumeRecord {
         let features = match raw.version.get() {
             VERSION => 0,
             VERSION_COUNTED => COUNTED,
-            VERSION_FEATURES if raw.features & !(COUNTED | CHECKSUMS) == 0 => raw.features,
+            VERSION_FEATURES if raw.features & !(COUNTED | CHECKSUMS | COPIES) == 0 => raw.features,
             _ => return Err(wrong("written by a later braid, or no such version")),
         };
         let stripe = raw.stripe.get();
@@ -104,6 +110,7 @@ impl VolumeRecord {
             unbalanced: raw.unbalanced != 0,
             counted: features & COUNTED != 0,
             checksums: features & CHECKSUMS != 0,
+            copies: features & COPIES != 0,
         })
     }
 }

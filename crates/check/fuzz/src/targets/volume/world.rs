@@ -115,7 +115,7 @@ pub fn sample() -> Snapshot {
     let (shard, from, store) = (world.shard.clone(), world.mount_of(), world.store.clone());
     // What does not work here is found by the tests of the volume.
     world.run(async move {
-        let format = Format { stripe: STRIPE, checksums: true };
+        let format = Format { stripe: STRIPE, checksums: true, copies: 1 };
         let records = first_records(Uuid::from_u128(99), format, &new, ME, Time::default());
         store.commit(records.expect("bricks can be")).await.expect("the model takes it");
         let volume = Volume::mount(&shard, from).await.expect("it is a volume");

@@ -30,6 +30,7 @@ fn new_volume(name: &str, uuid: u128) -> NewVolume {
         uuid: Uuid::from_u128(uuid),
         stripe: 128 << 10,
         checksums: true,
+        copies: 1,
         metadata_size: None,
         owner: ME,
         now: Time { seconds: 5, nanos: 6 },
