@@ -42,14 +42,25 @@ pub struct Outcome {
     pub files: usize,
     /// Bytes of these.
     pub bytes: u64,
-    /// Files of which something is lost, or may be old.
+    /// Files of which something is lost, may be old, or is not as it was written.
     pub incomplete: usize,
     /// Files whose names are lost, whole or not.
     pub nameless: usize,
     /// Lost parts, with the reason: one sentence each.
     pub lost: Vec<String>,
+    /// Of the incomplete files those with bytes that are not what was written, as their checksums say.
+    pub rotten: Vec<Rotten>,
     /// Notes for the user: one sentence each.
     pub notes: Vec<String>,
+}
+
+/// A file that was copied with bytes that are not what was written.
+#[derive(Debug, Serialize)]
+pub struct Rotten {
+    /// Its place, as [`Outcome::lost`] names it.
+    pub file: String,
+    /// First byte and number of bytes of each part.
+    pub ranges: Vec<(u64, u64)>,
 }
 
 /// Copies all that can be had from these bricks to the folder `into`, which is made or must be empty.
@@ -346,9 +357,15 @@ impl Copying<'_> {
             return Ok(Some(place.to_path_buf()));
         }
         self.outcome.incomplete += 1;
-        for LostRange { bytes, why } in lost {
+        let mut rotten = Vec::new();
+        for LostRange { bytes, why, is_rotten } in lost {
             let (from, count) = (bytes.start, bytes.end - bytes.start);
             self.lost(format!("{}: bytes {from}+{count}: {why}", place.display()));
+            rotten.extend(is_rotten.then_some((from, count)));
+        }
+        if !rotten.is_empty() {
+            let file = place.display().to_string();
+            self.outcome.rotten.push(Rotten { file, ranges: rotten });
         }
         let apart = beside(place);
         let wanted = self.into.join(&apart);

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Changes a byte of every copy of `mark` on a brick; gives how many there were.
-fn rot(brick: &Path, mark: &[u8]) -> usize {
+pub fn rot(brick: &Path, mark: &[u8]) -> usize {
     let bytes = fs::read(brick).unwrap();
     let at = |(at, here): (usize, &[u8])| (here == mark).then_some(at);
     let found: Vec<usize> = bytes.windows(mark.len()).enumerate().filter_map(at).collect();
@@ -92,6 +92,9 @@ fn a_server_that_is_killed_while_a_file_is_written_over_leaves_no_rot() {
         std::thread::sleep(std::time::Duration::from_millis(100 + 70 * u64::from(round)));
         kill_process(scene.server(), Signal::KILL).unwrap();
         writer.join().unwrap();
+        // What was being written is no rot to a salvage either.
+        let salvage = format!("salvage a b --into salvaged{round}");
+        wait_until("the locks are gone", || scene.run(&salvage).code == 0);
         wait_until("the locks are gone", || scene.run("mount pool mnt").code == 0);
         assert_eq!(fs::read(scene.file("file")).unwrap().len(), 4 << 20, "round {round}");
         scene.run("scrub pool").ok();

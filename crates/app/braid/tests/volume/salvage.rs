@@ -1,5 +1,6 @@
 //! `braid volume salvage`: files off bricks that are missing, of another time, or damaged.
 
+use crate::checksums::rot;
 use crate::support::Place;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,6 +25,11 @@ fn content(seed: usize, bytes: usize) -> Vec<u8> {
 impl Filled {
     /// `None` where nothing can be mounted.
     fn new() -> Option<Filled> {
+        Filled::with("")
+    }
+
+    /// The same, of a volume that is made with these options.
+    fn with(options: &str) -> Option<Filled> {
         let can = rustix::process::geteuid().is_root()
             && File::options().read(true).write(true).open("/dev/fuse").is_ok();
         if !can {
@@ -36,7 +42,7 @@ impl Filled {
             File::create_new(place.path(brick)).unwrap().set_len(BRICK).unwrap();
         }
         fs::create_dir(place.path("mnt")).unwrap();
-        place.run("volume create pool a b c --stripe 16K --metadata 4M").ok();
+        place.run(&format!("volume create pool a b c --stripe 16K --metadata 4M {options}")).ok();
         place.run("volume mount pool mnt").ok();
         let mut files = BTreeMap::new();
         for folder in 0..4 {
@@ -71,6 +77,15 @@ impl Filled {
         .unwrap();
         place.run("volume unmount pool").ok();
         Some(Filled { place, files })
+    }
+
+    /// The volume is mounted without a brick for a while, and gets a file more.
+    fn change_without(&mut self, brick: &str) {
+        let rest: Vec<&str> = BRICKS.into_iter().filter(|one| *one != brick).collect();
+        self.place.run(&format!("volume mount pool mnt {} --degraded", rest.join(" "))).ok();
+        fs::write(self.place.path("mnt/new"), content(1, 100_000)).unwrap();
+        self.place.run("volume unmount pool").ok();
+        self.files.insert("new".into(), content(1, 100_000));
     }
 
     /// Salvages from these bricks; gives the exit code and what was said.
@@ -166,12 +181,9 @@ fn of_two_copies_of_the_metadata_one_is_enough() {
 }
 
 #[test]
-fn what_an_old_brick_has_is_copied_apart_and_said_to_be_doubtful() {
-    let Some(mut filled) = Filled::new() else { return };
-    filled.place.run("volume mount pool mnt a b --degraded").ok();
-    fs::write(filled.place.path("mnt/new"), content(1, 100_000)).unwrap();
-    filled.place.run("volume unmount pool").ok();
-    filled.files.insert("new".into(), content(1, 100_000));
+fn without_checksums_what_an_old_brick_has_is_copied_apart_and_said_to_be_doubtful() {
+    let Some(mut filled) = Filled::with("--checksums off") else { return };
+    filled.change_without("c");
     let (code, said) = filled.salvage("a b c", "out");
     assert_eq!(code, 1, "{said}");
     let whole = filled.whole("out");
@@ -186,6 +198,44 @@ fn what_an_old_brick_has_is_copied_apart_and_said_to_be_doubtful() {
             assert!(found == *bytes, "{}", apart.display());
         }
     }
+}
+
+#[test]
+fn what_an_old_brick_has_is_whole_when_its_checksums_say_so() {
+    let Some(mut filled) = Filled::new() else { return };
+    filled.change_without("c");
+    let (code, said) = filled.salvage("a b c", "out");
+    assert_eq!((code, &said["lost"]), (0, &serde_json::json!([])), "{said}");
+    assert!(said["notes"].to_string().contains("it missed changes"), "{said}");
+    assert_eq!(filled.whole("out"), filled.files.len());
+}
+
+#[test]
+fn rot_is_copied_as_it_is_and_named() {
+    let Some(filled) = Filled::new() else { return };
+    let (block, mark) = (9 * 4096, b"a mark that is only here");
+    let mut wanted = content(5, 100_000);
+    wanted[block + 1000..block + 1024].copy_from_slice(mark);
+    filled.place.run("volume mount pool mnt").ok();
+    fs::write(filled.place.path("mnt/folder3/marked"), &wanted).unwrap();
+    filled.place.run("volume unmount pool").ok();
+    let rotten: usize = BRICKS.iter().map(|brick| rot(&filled.place.path(brick), mark)).sum();
+    assert_eq!(rotten, 1);
+    let (code, said) = filled.salvage("a b c", "out");
+    assert_eq!((code, &said["incomplete"]), (1, &serde_json::json!(1)), "{said}");
+    let named = serde_json::json!([{ "file": "files/folder3/marked", "ranges": [[block, 4096]] }]);
+    assert_eq!(said["rotten"], named);
+    let text = fs::read_to_string(filled.place.path("out/lost.txt")).unwrap();
+    let line = format!(
+        "files/folder3/marked: bytes {block}+4096: not what was written, as their checksum says\n"
+    );
+    assert_eq!(text, line);
+    assert_eq!(filled.whole("out"), filled.files.len());
+    let found = fs::read(filled.place.path("out/incomplete/files/folder3/marked")).unwrap();
+    let differ: Vec<usize> = (0..wanted.len()).filter(|at| wanted[*at] != found[*at]).collect();
+    assert_eq!((found.len(), differ), (wanted.len(), vec![block + 1000]));
+    let ran = filled.place.run("volume salvage a b c --into other");
+    assert!(ran.out.contains("1 incomplete, of them 1 not as written"), "{}", ran.out);
 }
 
 /// The same blocks of both copies: what is whole is right, and what is lost is said. In builds with assertions the database looks

@@ -4,12 +4,16 @@
 //! | file | subject |
 //! |---|---|
 //! | `open` | the copy of the metadata that is read |
-//! | `read` | records, and the bytes of files |
+//! | `read` | records, and the extents of files |
+//! | `stripe` | the bytes of a stripe |
+//! | `sums` | the checksums of its blocks |
 //!
 //! It does not know mounts, placement or free space: a file is its attributes, its extents and what the bricks hold there.
 
 mod open;
 mod read;
+mod stripe;
+mod sums;
 
 pub use open::{SalvageError, open};
 pub use read::{LostRange, Records, Salvage};

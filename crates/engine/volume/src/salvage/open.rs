@@ -104,7 +104,17 @@ pub async fn open(
                 }
                 let geometry = Geometry::new(record.stripe);
                 let shard = shard.clone();
-                return Ok(Salvage { shard, geometry, bricks, store, doubt, name, notes });
+                let has_sums = record.checksums;
+                return Ok(Salvage {
+                    shard,
+                    geometry,
+                    bricks,
+                    store,
+                    doubt,
+                    has_sums,
+                    name,
+                    notes,
+                });
             }
             Err(error) => {
                 let names: Vec<String> = ids.iter().map(|id| format!("brick {id}")).collect();

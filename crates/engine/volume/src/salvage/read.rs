@@ -4,12 +4,12 @@
 
 use crate::error::VolumeError;
 use crate::stripes::Geometry;
-use braid_device::{Device, IoErrorKind, IoSets, Op, Request};
+use braid_device::Device;
 use braid_format::brick::BrickSuperblock;
 use braid_format::volume::entry::ByName;
-use braid_format::volume::extent::{self, Extent, PER_GROUP};
+use braid_format::volume::extent::{self, PER_GROUP};
 use braid_format::volume::inode::InodeRecord;
-use braid_format::volume::{BLOCK, keys};
+use braid_format::volume::keys;
 use braid_kv::{KvStore, Pair, Store, StoreError};
 use braid_shard::Shard;
 use std::collections::BTreeMap;
@@ -35,6 +35,8 @@ pub struct Salvage {
     pub(super) store: KvStore,
     /// Why the metadata may be old, and what it names another file's, if it may.
     pub(super) doubt: Option<String>,
+    /// Blocks of files have checksums.
+    pub(super) has_sums: bool,
     /// The volume's name.
     pub name: String,
     /// Faults of bricks and metadata as a whole: one sentence each.
@@ -50,13 +52,15 @@ pub struct Records<T> {
     pub damaged: Vec<String>,
 }
 
-/// A part of a file that is lost, or that may be old.
+/// A part of a file that is lost, that may be old, or that is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostRange {
     /// Bytes of the file.
     pub bytes: Range<u64>,
     /// Why.
     pub why: String,
+    /// These bytes were copied, and their checksums say that they are not what was written.
+    pub is_rotten: bool,
 }
 
 impl Salvage {
@@ -109,7 +113,8 @@ impl Salvage {
     }
 
     /// Gives the bytes of a file of `size` bytes to `take`, with where they lie, in order; holes are left out, and so is what
-    /// is lost. The result is that, and what may be old. `take` is false when nothing further is wanted.
+    /// is lost. The result is that, what may be old, and what is not as it was written. `take` is false when nothing further is
+    /// wanted.
     pub async fn read(
         &self,
         ino: u64,
@@ -122,7 +127,7 @@ impl Salvage {
         let (groups, error) = all_of(&self.store, &extents_of(ino)).await;
         if let Some(error) = error {
             let why = format!("where some of these bytes lie is lost: {error}");
-            lost.push(LostRange { bytes: 0..size, why });
+            lost.push(LostRange { bytes: 0..size, why, is_rotten: false });
         }
         for (key, value) in groups {
             let Some(group) = keys::second_of(&key) else { continue };
@@ -135,95 +140,18 @@ impl Salvage {
             let extents = match extent::parse(ino, group, self.geometry.stripe, &value) {
                 Ok(extents) => extents,
                 Err(error) => {
-                    add(&mut lost, LostRange { bytes, why: error.to_string() });
+                    add(&mut lost, LostRange { bytes, why: error.to_string(), is_rotten: false });
                     continue;
                 }
             };
             for (number, extent) in extents.iter().enumerate().filter(|(_, one)| !one.is_hole()) {
                 let at = start + number as u64 * self.geometry.stripe;
-                if !self.read_stripe(*extent, at, size, &mut take, &mut lost).await {
+                if !self.read_stripe((ino, at), *extent, size, &mut take, &mut lost).await {
                     return lost;
                 }
             }
         }
         lost
-    }
-
-    /// The bytes of the stripe at `at`. False when nothing further is wanted.
-    async fn read_stripe(
-        &self,
-        extent: Extent,
-        at: u64,
-        size: u64,
-        take: &mut impl FnMut(u64, &[u8]) -> bool,
-        lost: &mut Vec<LostRange>,
-    ) -> bool {
-        let held = self.geometry.stripe.min(u64::from(extent.blocks) * BLOCK);
-        for (run, written) in self.geometry.runs(extent, 0, held) {
-            let end = (at + run.end).min(size);
-            if !written || at + run.start >= end {
-                continue;
-            }
-            let mut pieces = vec![run];
-            while let Some(piece) = pieces.pop() {
-                let bytes = at + piece.start..(at + piece.end).min(size);
-                if bytes.is_empty() {
-                    continue;
-                }
-                match self.read_blocks(extent, piece.clone()).await {
-                    Ok(found) => {
-                        let count = (bytes.end - bytes.start) as usize;
-                        if !take(bytes.start, found.get(..count).unwrap_or(&found)) {
-                            return false;
-                        }
-                        let brick = self.bricks.get(&extent.brick);
-                        let doubt = brick.and_then(|brick| brick.doubt.as_ref());
-                        if let Some(why) = doubt.or(self.doubt.as_ref()) {
-                            add(lost, LostRange { bytes, why: why.clone() });
-                        }
-                    }
-                    // Some of it may be readable yet: halves, the first of them next.
-                    Err((_, true)) if piece.end - piece.start > BLOCK => {
-                        let half = (piece.end - piece.start) / BLOCK / 2 * BLOCK;
-                        let middle = piece.start + half;
-                        pieces.extend([middle..piece.end, piece.start..middle]);
-                    }
-                    Err((why, _)) => add(lost, LostRange { bytes, why }),
-                }
-            }
-        }
-        true
-    }
-
-    /// Bytes `range` of an extent, whole blocks; else why not, and true if a shorter read may succeed.
-    async fn read_blocks(
-        &self,
-        extent: Extent,
-        range: Range<u64>,
-    ) -> Result<braid_shard::BufMut, (String, bool)> {
-        let Source { device, superblock, .. } =
-            self.bricks.get(&extent.brick).ok_or_else(|| {
-                (format!("brick {} is not there, or cannot be used", extent.brick), false)
-            })?;
-        let name = &device.info().name;
-        let end = extent.start.checked_add(extent.blocks.into());
-        if end.is_none_or(|end| end > superblock.data.len / BLOCK) {
-            let why = format!("the metadata names blocks that brick {} has not", extent.brick);
-            return Err((why, false));
-        }
-        let offset = superblock.data.offset + extent.start * BLOCK + range.start;
-        let room = self.shard.pool().get((range.end - range.start) as usize);
-        let outcome = IoSets::new(&self.shard).one(&**device, Request::read(offset, room)).await;
-        let failed = |error: braid_device::IoError| {
-            (format!("reading {name} failed: {error}"), !error.means_gone())
-        };
-        outcome.result.map_err(failed)?;
-        match outcome.op {
-            Op::Read(mut bufs) => {
-                bufs.pop().ok_or_else(|| failed(braid_device::IoError::new(IoErrorKind::Invalid)))
-            }
-            _ => Err(failed(braid_device::IoError::new(IoErrorKind::Invalid))),
-        }
     }
 
     /// Ends the store.
@@ -265,7 +193,7 @@ fn extents_of(ino: u64) -> Vec<u8> {
 }
 
 /// Adds a range, to the one before it where it goes on with it for the same reason.
-fn add(lost: &mut Vec<LostRange>, more: LostRange) {
+pub(super) fn add(lost: &mut Vec<LostRange>, more: LostRange) {
     match lost.last_mut() {
         Some(last) if last.bytes.end == more.bytes.start && last.why == more.why => {
             last.bytes.end = more.bytes.end;

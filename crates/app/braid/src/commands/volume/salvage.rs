@@ -30,8 +30,12 @@ fn text(outcome: &Outcome, into: &str) -> String {
         0 => "nothing is lost".to_string(),
         lines => format!("{} about what is lost", output::count(lines, "line")),
     };
+    let rotten = match outcome.rotten.len() {
+        0 => String::new(),
+        files => format!(", of them {files} not as written"),
+    };
     lines.push(format!(
-        "volume {}: {} whole ({}), {} incomplete, {} without a name; {lost}",
+        "volume {}: {} whole ({}), {} incomplete{rotten}, {} without a name; {lost}",
         outcome.name,
         output::count(outcome.files, "file"),
         size::human(outcome.bytes),
