@@ -1,6 +1,7 @@
 //! Commits: the open transaction is closed, bricks are flushed, one batch goes to the store.
 
 use crate::extents::Bricks;
+use crate::record::Record;
 use crate::transactions::{Part, TransactionNr, Transactions};
 use braid_filesystem::Errno;
 use braid_kv::{Begun, Change, StoreError};
@@ -11,6 +12,7 @@ use std::rc::Rc;
 pub struct Commits {
     transactions: Rc<Transactions>,
     bricks: Rc<Bricks>,
+    record: Rc<Record>,
     /// The parts whose changes become records when a transaction is closed.
     parts: Vec<Rc<dyn Part>>,
 }
@@ -20,9 +22,10 @@ impl Commits {
     pub fn new(
         transactions: Rc<Transactions>,
         bricks: Rc<Bricks>,
+        record: Rc<Record>,
         parts: Vec<Rc<dyn Part>>,
     ) -> Commits {
-        Commits { transactions, bricks, parts }
+        Commits { transactions, bricks, record, parts }
     }
 
     fn has_changes(&self) -> bool {
@@ -75,12 +78,19 @@ impl Commits {
         if planted("metadata-before-data") {
             unflushed.clear();
         }
-        let begun = match batch.is_empty() || unflushed.is_empty() {
+        // Where files have copies a flush that fails has something added to what is committed.
+        let begun = match batch.is_empty() || unflushed.is_empty() || self.record.has_copies() {
             true => Err(batch),
             false => store.begin_commit(batch),
         };
         self.bricks.flush(&unflushed).await;
         self.bricks.note_failed().await?;
+        let begun = begun.map_err(|mut batch| {
+            let late: Vec<Change> = self.parts.iter().flat_map(|part| part.late()).collect();
+            batch.retain(|(key, _)| !late.iter().any(|(other, _)| other == key));
+            batch.extend(late);
+            batch
+        });
         match begun {
             Ok(Begun { go, done }) => {
                 go();
@@ -108,6 +118,12 @@ impl Commits {
         }
         // Overwritten data needs no commit; a commit that ended meanwhile has flushed it, too.
         self.bricks.flush(&written).await;
+        // Where a copy was lost, another has the data, if the next mount knows that.
+        let marked = self.parts.iter().map(|part| part.needed()).max().unwrap_or(0);
+        if marked > self.transactions.durable() {
+            let waited = self.transactions.wait_durable(marked).await;
+            waited.map_err(|error| self.transactions.store_failed(&error))?;
+        }
         if self.bricks.flush_failures() == failures { Ok(()) } else { Err(Errno::Io) }
     }
 

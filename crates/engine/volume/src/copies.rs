@@ -89,7 +89,7 @@ impl Volume {
             _ => return,
         }
         if inode.with(|record| record.copies) != copies {
-            self.inodes.edit(inode, true, |record| record.copies = copies);
+            self.inodes.edit(inode, true, |record| record.set_copies(copies));
         }
     }
 }

@@ -84,6 +84,7 @@ pub fn first_records(
         counted: false,
         checksums,
         copies: copies > 1,
+        incomplete: false,
     };
     let now = stamp(now);
     let root = InodeRecord {
@@ -107,6 +108,7 @@ pub fn first_records(
         brick: NO_BRICK,
         project: 0,
         copies,
+        held: copies,
         target: Vec::new(),
     };
     let mut records = vec![

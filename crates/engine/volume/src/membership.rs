@@ -201,7 +201,7 @@ impl Membership {
                 "{name} is the last brick for data: add another first"
             )));
         }
-        if !brick.is_there() && brick.space.used() > 0 {
+        if !brick.is_there() && brick.space.used() > 0 && !self.record.has_copies() {
             let (name, lost) = (brick.name(), brick.space.used() * BLOCK);
             return Err(VolumeError::Refused(format!(
                 "{name} is missing, and {lost} bytes of files are on it: see which with braid volume check, remove \

@@ -99,7 +99,7 @@ impl Volume {
         let doing = "looking for files to be removed";
         let found = self.orphans.find().await;
         found.map_err(|errno| VolumeError::File { doing, errno })?;
-        self.files.start_resealing();
+        self.files.start_settling();
         self.checks.resume_recorded().await?;
         self.mover.resume_recorded().await
     }
@@ -184,6 +184,7 @@ fn start_commits(volume: &Rc<Volume>) {
             }
             volume.commits.ask_if_changed();
             volume.mover.flush_when_full().await;
+            volume.mover.make_copies_when_due().await;
         }
     });
 }

@@ -97,6 +97,12 @@ impl Parts {
                 inodes.lose_uncommitted();
             }
         }));
+        let copies = Rc::downgrade(&sums);
+        bricks.tell_lost_copies(Rc::new(move |brick| {
+            if let Some(sums) = copies.upgrade() {
+                sums.lost(brick);
+            }
+        }));
         let changed: Vec<Rc<dyn Part>> = vec![
             Rc::clone(&inodes) as _,
             Rc::clone(&extents) as _,
@@ -104,7 +110,8 @@ impl Parts {
             Rc::clone(&sums) as _,
             Rc::clone(&record) as _,
         ];
-        let commits = Commits::new(Rc::clone(&transactions), Rc::clone(&bricks), changed);
+        let commits =
+            Commits::new(Rc::clone(&transactions), Rc::clone(&bricks), Rc::clone(&record), changed);
         let orphans = Rc::new(Orphans::new(Rc::clone(&transactions)));
         let namespace = Rc::new(Namespace::new(
             shard,

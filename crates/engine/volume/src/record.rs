@@ -12,12 +12,13 @@ use uuid::Uuid;
 pub struct Record {
     record: RefCell<VolumeRecord>,
     changed: Cell<bool>,
+    missed: Cell<u64>,
 }
 
 impl Record {
     /// As recorded.
     pub fn new(record: VolumeRecord) -> Record {
-        Record { record: RefCell::new(record), changed: Cell::new(false) }
+        Record { record: RefCell::new(record), changed: Cell::new(false), missed: Cell::new(0) }
     }
 
     fn edit<T>(&self, change: impl FnOnce(&mut VolumeRecord) -> T) -> T {
@@ -124,6 +125,31 @@ impl Record {
     pub fn note_copies(&self) {
         if !self.has_copies() {
             self.edit(|record| record.copies = true);
+        }
+    }
+
+    /// Some copies miss something, or are not there.
+    pub fn is_incomplete(&self) -> bool {
+        self.record.borrow().incomplete
+    }
+
+    /// A copy misses something, or could not be made.
+    pub fn note_incomplete(&self) {
+        self.missed.set(self.missed.get() + 1);
+        if !self.is_incomplete() {
+            self.edit(|record| record.incomplete = true);
+        }
+    }
+
+    /// The number of copies so far that missed something.
+    pub fn missed(&self) -> u64 {
+        self.missed.get()
+    }
+
+    /// All copies are there, and were when so many had missed something.
+    pub fn set_complete(&self, missed: u64) {
+        if self.is_incomplete() && self.missed.get() == missed {
+            self.edit(|record| record.incomplete = false);
         }
     }
 

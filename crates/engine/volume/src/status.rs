@@ -57,6 +57,10 @@ pub struct VolumeStatus {
     pub checksums: bool,
     /// Reads of blocks that were not what was written, since the mount.
     pub checksum_errors: u64,
+    /// Of them, and of blocks that could not be read, those that were mended from another copy.
+    pub checksum_mended: u64,
+    /// Some files have fewer copies than they are to have, or copies that miss something.
+    pub incomplete: bool,
     /// The job under way.
     pub job: Option<JobStatus>,
     /// The check under way.
@@ -98,6 +102,8 @@ pub(crate) fn status_of(
         metadata: transactions.store().space(),
         checksums: record.has_checksums(),
         checksum_errors: 0,
+        checksum_mended: 0,
+        incomplete: record.is_incomplete(),
         job: None,
         check: None,
         failure: transactions.failure(),

@@ -77,6 +77,7 @@ impl Volume {
             job: self.mover.status(),
             check: self.checks.status(),
             checksum_errors: self.sums.mismatches(),
+            checksum_mended: self.sums.mended(),
             ..status_of(&self.record, &self.transactions, &self.bricks, &self.extents)
         }
     }

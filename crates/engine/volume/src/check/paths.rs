@@ -16,7 +16,8 @@ impl Walk {
     pub(super) async fn name_lost(&self) -> Result<(), Halt> {
         let mut wanted: BTreeSet<Ino> = {
             let report = self.report.borrow();
-            report.lost.iter().chain(&report.rotten).map(|lost| lost.ino).collect()
+            let named = report.lost.iter().chain(&report.rotten).chain(&report.mended);
+            named.map(|lost| lost.ino).collect()
         };
         if wanted.is_empty() {
             return Ok(());
@@ -46,8 +47,8 @@ impl Walk {
             }
         }
         let mut report = self.report.borrow_mut();
-        let CheckReport { lost, rotten, .. } = &mut *report;
-        for lost in lost.iter_mut().chain(rotten) {
+        let CheckReport { lost, rotten, mended, .. } = &mut *report;
+        for lost in lost.iter_mut().chain(rotten).chain(mended) {
             lost.path = path_of(&names, lost.ino);
         }
         Ok(())

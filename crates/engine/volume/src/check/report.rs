@@ -41,6 +41,8 @@ pub struct CheckReport {
     pub scrub: bool,
     /// Of a scrub: the data that is not what was written.
     pub rotten: Vec<Lost>,
+    /// Of a scrub: the data that one copy did not have as it was written, and was given by another.
+    pub mended: Vec<Lost>,
     /// Of a scrub: bytes that had no checksum, and have one now.
     pub sealed: u64,
 }

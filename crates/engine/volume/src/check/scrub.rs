@@ -71,7 +71,8 @@ impl Walk {
             let range = at..at.saturating_add(step).min(end.next_multiple_of(BLOCK));
             at = range.end;
             self.rest().await?;
-            let Scrubbed { bytes, sealed, rotten, lost } = files.scrub(inode, range).await?;
+            let Scrubbed { bytes, sealed, rotten, lost, mended } =
+                files.scrub(inode, range).await?;
             self.check.looked_at(bytes);
             let mut report = self.report.borrow_mut();
             report.bytes += bytes;
@@ -81,6 +82,9 @@ impl Walk {
             }
             for range in lost {
                 add(&mut report.lost, inode.ino(), (range.start, range.end));
+            }
+            for range in mended {
+                add(&mut report.mended, inode.ino(), (range.start, range.end));
             }
             self.check.set_done(report.bytes);
         }

@@ -11,6 +11,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uuid::Uuid;
 
+/// Reads of which the time of one is a mean.
+const READS: u64 = 16;
+
 /// Requests and bytes of a brick since the mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BrickCounts {
@@ -44,6 +47,11 @@ pub struct Brick {
     /// Writes that have completed, and how many of them had when the last flush that succeeded was submitted.
     written: Cell<u64>,
     flushed: Cell<u64>,
+    /// The last of them that no other brick has, too.
+    sole: Cell<u64>,
+    /// Reads under way, and the time that one takes, about, in nanoseconds.
+    reading: Cell<u32>,
+    read_nanos: Cell<u64>,
     counts: Cell<BrickCounts>,
     failure: RefCell<Option<IoError>>,
     /// The next mount will know of the failure.
@@ -76,6 +84,9 @@ impl Brick {
             weight: Cell::new(record.weight),
             written: Cell::new(0),
             flushed: Cell::new(0),
+            sole: Cell::new(0),
+            reading: Cell::new(0),
+            read_nanos: Cell::new(0),
             counts: Cell::default(),
             failure: RefCell::new(None),
             failure_noted: Cell::new(false),
@@ -175,6 +186,42 @@ impl Brick {
     /// A write has completed: a flush is needed before it is durable.
     pub(super) fn wrote(&self) {
         self.written.set(self.written.get() + 1);
+    }
+
+    /// What was written last is nowhere else.
+    pub(super) fn wrote_sole(&self) {
+        self.sole.set(self.written.get());
+    }
+
+    /// It has taken something that is nowhere else, and not made it durable.
+    pub(super) fn has_sole(&self) -> bool {
+        self.sole.get() > self.flushed.get()
+    }
+
+    /// Another brick has lost its copies of what this one has not made durable.
+    pub(super) fn is_sole_now(&self) {
+        if self.unflushed().is_some() {
+            self.wrote_sole();
+        }
+    }
+
+    /// A read begins.
+    pub fn begin_read(&self) {
+        self.reading.set(self.reading.get() + 1);
+    }
+
+    /// A read has ended, that took so many nanoseconds; `None`: it failed.
+    pub fn end_read(&self, nanos: Option<u64>) {
+        self.reading.set(self.reading.get().saturating_sub(1));
+        if let Some(nanos) = nanos {
+            let before = self.read_nanos.get();
+            self.read_nanos.set(before - before / READS + nanos / READS);
+        }
+    }
+
+    /// The time that one more read would take, about, in nanoseconds.
+    pub fn read_wait(&self) -> u64 {
+        self.read_nanos.get().saturating_mul(u64::from(self.reading.get()) + 1)
     }
 
     /// Writes that a flush now would make durable; `None` when there are none.

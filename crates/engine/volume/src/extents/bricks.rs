@@ -20,6 +20,9 @@ use std::rc::Rc;
 /// then. Answers when that is durable; on an error nothing may be made durable that relies on it.
 pub type NoteLost = Rc<dyn Fn(u16) -> Answer<()>>;
 
+/// Told of a brick, by its number, that may have lost writes which it had acknowledged.
+pub type TellLost = Rc<dyn Fn(u16)>;
+
 /// A brick, and the writes to it that had completed at some moment.
 pub type Written = (Rc<Brick>, u64);
 
@@ -34,6 +37,8 @@ pub struct Bricks {
     note_lost: NoteLost,
     /// Told of each such failure at the moment of it.
     on_lost_writes: RefCell<Option<Rc<dyn Fn()>>>,
+    /// Told of each brick that may have lost acknowledged writes, whether others have copies of them or not.
+    on_lost_copies: RefCell<Option<TellLost>>,
 }
 
 impl Bricks {
@@ -52,12 +57,18 @@ impl Bricks {
             flush_failures: Cell::new(0),
             note_lost,
             on_lost_writes: RefCell::new(None),
+            on_lost_copies: RefCell::new(None),
         }
     }
 
     /// From now on `told` is called whenever writes that were acknowledged may be lost.
     pub fn tell_lost_writes(&self, told: Rc<dyn Fn()>) {
         *self.on_lost_writes.borrow_mut() = Some(told);
+    }
+
+    /// From now on `told` is called with each brick that may have lost writes which it had acknowledged.
+    pub fn tell_lost_copies(&self, told: TellLost) {
+        *self.on_lost_copies.borrow_mut() = Some(told);
     }
 
     /// All, by number.
@@ -119,6 +130,11 @@ impl Bricks {
         self.io.start()
     }
 
+    /// What `brick` was given last is nowhere else.
+    pub fn note_sole(&self, brick: &Brick) {
+        brick.wrote_sole();
+    }
+
     /// Submits a write to a brick and waits.
     ///
     /// # Errors
@@ -128,6 +144,17 @@ impl Bricks {
         brick.note(&request);
         let result = self.io.one(&*device, request).await.result;
         self.has_written(brick, result)
+    }
+
+    /// The same of what another brick has, too.
+    ///
+    /// # Errors
+    /// [`Errno::Io`].
+    pub async fn write_copy(&self, brick: &Brick, request: Request) -> Result<(), Errno> {
+        let Some(device) = brick.device() else { return Err(Errno::Io) };
+        brick.note(&request);
+        let result = self.io.one(&*device, request).await.result;
+        self.has_written_copy(brick, result)
     }
 
     /// Reads `memory.len()` bytes from byte `offset` of a brick's device, and waits.
@@ -149,6 +176,20 @@ impl Bricks {
     /// # Errors
     /// [`Errno::Io`] when it failed.
     pub fn has_written(&self, brick: &Brick, result: Result<(), IoError>) -> Result<(), Errno> {
+        self.has_written_copy(brick, result)?;
+        brick.wrote_sole();
+        Ok(())
+    }
+
+    /// A write to `brick` has come back of what another brick has, too, or is to have.
+    ///
+    /// # Errors
+    /// [`Errno::Io`] when it failed.
+    pub fn has_written_copy(
+        &self,
+        brick: &Brick,
+        result: Result<(), IoError>,
+    ) -> Result<(), Errno> {
         match result {
             Ok(()) => {
                 brick.wrote();
@@ -174,11 +215,17 @@ impl Bricks {
         if brick.is_there() { Ok(()) } else { Err(Errno::Io) }
     }
 
-    /// Copies what is written of an extent to the blocks from `start` on of `to`.
+    /// Copies what is written of an extent to the blocks from `start` on of `to`. `is_copy`: another brick has it, too.
     ///
     /// # Errors
     /// [`Errno::Io`] when either brick failed.
-    pub async fn copy(&self, extent: Extent, to: &Brick, start: u64) -> Result<(), Errno> {
+    pub async fn copy(
+        &self,
+        extent: Extent,
+        to: &Brick,
+        start: u64,
+        is_copy: bool,
+    ) -> Result<(), Errno> {
         // Space that was reserved and not written may be on a brick that is gone: nothing of it is lost.
         if extent.written == 0 {
             return Ok(());
@@ -214,7 +261,10 @@ impl Bricks {
             }
         }
         for (_, outcome) in writes.finish().await {
-            self.has_written(to, outcome.result)?;
+            self.has_written_copy(to, outcome.result)?;
+        }
+        if !is_copy {
+            self.note_sole(to);
         }
         Ok(())
     }
@@ -273,12 +323,22 @@ impl Bricks {
 
     fn note_failure(&self, brick: &Brick, error: IoError, gone: bool) {
         let name = brick.name();
-        if gone && brick.is_there() && brick.unflushed().is_some() {
-            // The data that it had taken is not durable, and no flush will make it so.
+        // The data that it had taken is not durable, and no flush will make it so.
+        let loses = gone && brick.is_there() && brick.unflushed().is_some();
+        if loses && brick.has_sole() {
             self.flush_failures.set(self.flush_failures.get() + 1);
             let told = self.on_lost_writes.borrow().clone();
             if let Some(told) = told {
                 told();
+            }
+        }
+        if loses {
+            for other in self.all().iter().filter(|other| other.id != brick.id) {
+                other.is_sole_now();
+            }
+            let told = self.on_lost_copies.borrow().clone();
+            if let Some(told) = told {
+                told(brick.id);
             }
         }
         brick.failed(error, gone);

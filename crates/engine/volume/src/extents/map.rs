@@ -6,12 +6,13 @@ use super::group::{ExtentGroup, FileExtents};
 use super::placement::Placement;
 use super::reservation::Reservation;
 use super::space::SpaceError;
+use super::stripe::{Avoid, Stripe};
 use crate::record::Record;
 use crate::stripes::Geometry;
 use crate::transactions::{Part, Transactions};
 use crate::watch::Watches;
 use braid_filesystem::{Errno, Ino};
-use braid_format::volume::extent::{Extent, PER_GROUP, parse};
+use braid_format::volume::extent::{Extent, PER_GROUP, of_copy, parse};
 use braid_format::volume::{RecordError, keys};
 use braid_kv::Change;
 use braid_layout::buckets::Buckets;
@@ -65,14 +66,16 @@ pub trait Relief {
 }
 
 /// A stripe that wants blocks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Wants {
     /// Its file.
     pub ino: Ino,
-    /// Its number.
+    /// Its number, with its copy.
     pub stripe: u64,
     /// The brick that the file is to be on.
     pub brick: Option<u16>,
+    /// The bricks of the stripe's other copies: it does not come to any of these.
+    pub avoid: Avoid,
 }
 
 /// The extent of a stripe was replaced by another, so its file takes other blocks now: its attributes are to be told.
@@ -254,6 +257,23 @@ impl ExtentMap {
         Ok((group, extent))
     }
 
+    /// A stripe of a file, of which `rows` copies may have extents.
+    ///
+    /// # Errors
+    /// As [`group`](ExtentMap::group).
+    pub async fn stripe(
+        &self,
+        file: &Rc<FileExtents>,
+        stripe: u64,
+        rows: u8,
+    ) -> Result<Stripe, Errno> {
+        let mut found = Stripe::new(stripe);
+        for copy in 0..rows.max(1) {
+            found.push(self.group(file, of_copy(stripe, copy) / PER_GROUP).await?);
+        }
+        Ok(found)
+    }
+
     /// Groups of extents of a file from `first` on, about as many as are looked for at a time, and where to go on;
     /// `None`: there are no more. All that were found may have become empty meanwhile.
     ///
@@ -429,11 +449,12 @@ impl ExtentMap {
     }
 
     /// The bricks that a stripe may go to, the best first: where the file is to be, the proxy, where placement says.
-    fn candidates(&self, wants: Wants) -> Vec<Rc<Brick>> {
+    fn candidates(&self, wants: &Wants) -> Vec<Rc<Brick>> {
         let placed = self.placement.brick_of(wants.ino, wants.stripe);
         let mut list: Vec<Rc<Brick>> = Vec::with_capacity(3);
         for id in [wants.brick, self.record.proxy(), Some(placed)].into_iter().flatten() {
             if let Some(brick) = self.bricks.get(id).filter(|brick| brick.takes_data())
+                && !wants.avoid.contains(&id)
                 && !list.iter().any(|known| known.id == id)
             {
                 list.push(brick);
@@ -452,14 +473,14 @@ impl ExtentMap {
             if planted("full-too-early") && self.is_an_eighth_full() {
                 return Err(Errno::NoSpace);
             }
-            for brick in self.candidates(wants) {
+            for brick in self.candidates(&wants) {
                 if let Some(reserved) = self.reserve_on(&brick, blocks).await? {
                     return Ok(reserved);
                 }
             }
             let mut full: Vec<u16> = Vec::new();
             loop {
-                let fits = |id: u16| !full.contains(&id);
+                let fits = |id: u16| !full.contains(&id) && !wants.avoid.contains(&id);
                 let next = self.placement.other(wants.ino, wants.stripe, blocks, fits);
                 let Some(brick) = next.and_then(|id| self.bricks.get(id)) else { break };
                 if let Some(reserved) = self.reserve_on(&brick, blocks).await? {
@@ -502,7 +523,7 @@ impl ExtentMap {
         wanted: u64,
         needed: u64,
     ) -> Result<Reservation, Errno> {
-        match self.reserve(wants, wanted).await {
+        match self.reserve(wants.clone(), wanted).await {
             Err(Errno::NoSpace) if wanted > needed => self.reserve(wants, needed).await,
             other => other,
         }

@@ -6,6 +6,7 @@
 //! | `placement` | which brick a new stripe goes to |
 //! | `reservation` | blocks that are to become an extent |
 //! | `group` | the extents of one file that are in memory |
+//! | `stripe` | a stripe with its copies |
 //! | `bricks`, `brick` | the devices: requests, flushes, failures |
 //! | `space` | the free blocks of one brick |
 //! | `words` | bitmaps of blocks |
@@ -22,6 +23,7 @@ mod map;
 mod placement;
 mod reservation;
 mod space;
+mod stripe;
 #[cfg(test)]
 mod tests;
 mod trim;
@@ -29,8 +31,9 @@ mod words;
 
 pub use brick::{Brick, BrickCounts};
 pub use bricks::{Bricks, NoteLost};
-pub use group::{ExtentGroup, FileExtents};
+pub use group::FileExtents;
 pub use map::{ExtentMap, MapOf, Relief, Replaced, Wants, Work};
 pub use reservation::Reservation;
 pub use space::{Differences, Space, SpaceError};
+pub use stripe::{Avoid, Stripe};
 pub use trim::trim;

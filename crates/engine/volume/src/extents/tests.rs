@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::{Relief, Replaced, Wants, Work};
+use super::{Avoid, Relief, Replaced, Wants, Work};
 use crate::tests::rig::{Rig, STRIPE};
 use braid_filesystem::Errno;
 use braid_format::volume::extent::Extent;
@@ -14,7 +14,7 @@ const FILE: u64 = 1000;
 const BLOCKS: u64 = STRIPE / 4096;
 
 fn stripe(stripe: u64) -> Wants {
-    Wants { ino: FILE, stripe, brick: None }
+    Wants { ino: FILE, stripe, brick: None, avoid: Avoid::new() }
 }
 
 #[test]

@@ -61,7 +61,8 @@ impl Files {
     /// Refuses at once what cannot fit, before a part of it is reserved.
     async fn check_room(&self, inode: &Rc<Inode>, range: Range<u64>) -> Result<(), Errno> {
         let (used, all) = self.bricks.usage();
-        let wanted = (range.end - range.start) / BLOCK;
+        let copies = inode.with(|record| u64::from(record.copies));
+        let wanted = ((range.end - range.start) / BLOCK).saturating_mul(copies);
         let (free, left) = (all - used, self.inodes.room_for(inode));
         let mut room = free.min(left);
         // Stripes that the range holds already are not requested again.
@@ -69,7 +70,7 @@ impl Files {
         while let Some(group) = next.filter(|_| room < wanted) {
             let placed;
             (placed, next) = self.some_placed(inode, group, &range).await?;
-            room += placed.iter().map(|(_, extent)| u64::from(extent.blocks)).sum::<u64>();
+            room += placed.iter().map(|(_, extent)| u64::from(extent.blocks) * copies).sum::<u64>();
         }
         match room < wanted {
             true if left < free => Err(Errno::Quota),
@@ -121,8 +122,8 @@ impl Files {
             let needed = self.geometry.blocks_to(piece.to);
             let file_end = if keep_size { inode.size() } else { end };
             let file_end = file_end.max(start + piece.to);
-            let (group, _) = self.extents.get(&inode.extents, piece.stripe).await?;
-            self.ensure_extent(inode, &group, piece.stripe, needed, file_end, true).await?;
+            let all = self.stripe(inode, piece.stripe).await?;
+            self.ensure_extents(inode, &all, needed, file_end, true).await?;
             self.transactions.room().await;
         }
         Ok(())
@@ -149,7 +150,8 @@ impl Files {
     async fn punch_stripe(&self, inode: &Rc<Inode>, piece: Piece) -> Result<(), Errno> {
         let start = piece.stripe * self.geometry.stripe;
         let _held = inode.locks.exclusive(start..start + self.geometry.stripe).await;
-        let (group, extent) = self.extents.get(&inode.extents, piece.stripe).await?;
+        let all = self.stripe(inode, piece.stripe).await?;
+        let extent = all.together();
         if extent.is_hole() {
             return Ok(());
         }
@@ -162,15 +164,21 @@ impl Files {
         let gone = self.geometry.covered(piece.from, to);
         let left = extent.written & !gone;
         self.zero_edges(inode, piece, to, left).await?;
-        self.extents.prepare_free(extent).await?;
+        for (_, extent) in all.extents() {
+            self.extents.prepare_free(extent).await?;
+        }
         let blocks = start / BLOCK..(start + self.geometry.stripe) / BLOCK;
         let windows = self.sums.load(sums_of(inode), blocks.clone()).await?;
-        if left == 0 && !keeps {
-            let replaced = self.extents.clear(&group, piece.stripe);
-            self.inodes.extent_replaced(inode, replaced);
-        } else if left != extent.written {
-            let replaced = self.extents.set_written(&group, piece.stripe, left);
-            self.inodes.extent_replaced(inode, replaced);
+        for (copy, extent) in all.extents() {
+            let (group, number) = all.place(copy);
+            let left_here = extent.written & left;
+            if left == 0 && !keeps {
+                let replaced = self.extents.clear(group, number);
+                self.inodes.extent_replaced(inode, replaced);
+            } else if left_here != extent.written {
+                let replaced = self.extents.set_written(group, number, left_here);
+                self.inodes.extent_replaced(inode, replaced);
+            }
         }
         let is_left = |block: u64| left >> ((block * BLOCK - start) / self.geometry.sub_block) & 1;
         let sums = blocks.clone().map(|block| match is_left(block) {

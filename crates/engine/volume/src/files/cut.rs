@@ -10,10 +10,10 @@ use super::part::{Files, SIZE_MAX};
 use super::verify::sums_of;
 use crate::namespace::Inode;
 use crate::stripes::{down, up};
-use braid_device::Request;
+use crate::sums::Over;
 use braid_filesystem::Errno;
 use braid_format::volume::BLOCK;
-use braid_format::volume::extent::PER_GROUP;
+use braid_format::volume::extent::{PER_GROUP, groups_of_copy, of_copy, stripe_of};
 use braid_format::volume::inode::FLAG_RESERVED;
 use braid_format::volume::sums::{PER_WINDOW, UNKNOWN, sum_of};
 use braid_shard::plant::planted;
@@ -119,10 +119,9 @@ impl Files {
     /// Writes zeroes over `from..to` of a file, which lies within one sub-block, if that was written. The caller holds it.
     pub async fn zero_written(&self, inode: &Rc<Inode>, from: u64, to: u64) -> Result<(), Errno> {
         let start = down(from, BLOCK);
-        let stripe = start / self.geometry.stripe;
-        let (_, extent) = self.extents.get(&inode.extents, stripe).await?;
+        let stripe = self.stripe(inode, start / self.geometry.stripe).await?;
         let within = start % self.geometry.stripe;
-        if from >= to || !self.geometry.is_written(extent, within) {
+        if from >= to || !self.geometry.is_written(stripe.together(), within) {
             return Ok(());
         }
         let end = up(to, BLOCK);
@@ -132,13 +131,12 @@ impl Files {
         // As a write leaves it: what was cut before goes with what is changed here, not later.
         let inside = inode.size().saturating_sub(start).min(end - start) as usize;
         blocks[inside..].fill(0);
-        let brick = self.bricks.get(extent.brick).ok_or(Errno::Io)?;
         let (first, all) = (start / BLOCK, start / BLOCK..end / BLOCK);
-        let prepared = self.sums.prepare(sums_of(inode), all.clone()).await?;
+        let over = if stripe.rows() == 1 { Over::Sums } else { Over::Copies };
+        let prepared = self.sums.prepare(sums_of(inode), all.clone(), over).await?;
         let blocks = blocks.freeze();
         let sums: Vec<u32> = blocks.chunks_exact(BLOCK as usize).map(sum_of).collect();
-        let request = Request::write(brick.byte_of(extent.start) + within, blocks, false);
-        let written = self.bricks.write(&brick, request).await;
+        let written = self.write_over(inode, &stripe, within, blocks).await;
         match written {
             Ok(()) => self.sums.set(&prepared, first, sums),
             // It is not known what the brick has.
@@ -155,35 +153,51 @@ impl Files {
             self.shorten(inode, size / stripe, size % stripe).await?;
         }
         self.forget_sums_to_window(inode, size).await?;
-        let blocks = inode.with(|record| record.blocks);
-        let mut known = inode.extents.all_groups(FEW, blocks);
-        let mut next = Some(whole_from / PER_GROUP);
-        while let Some(group) = next {
-            let groups;
-            (groups, next) = match known.take() {
-                Some(groups) => (groups, None),
-                None => self.extents.groups_from(&inode.extents, group).await?,
-            };
-            for group in groups {
-                let group = self.extents.group(&inode.extents, group).await?;
-                let placed = group.placed();
-                for (_, extent) in &placed {
-                    self.extents.prepare_free(*extent).await?;
-                }
-                // From here to the end of the group in one step.
-                let mut windows = size.div_ceil(PER_WINDOW * BLOCK)..0;
-                for (stripe, extent) in
-                    placed.into_iter().filter(|(stripe, _)| *stripe >= whole_from)
-                {
-                    if group.get(stripe) == extent {
-                        let replaced = self.extents.clear(&group, stripe);
-                        self.inodes.extent_replaced(inode, replaced);
-                    }
-                    windows = self.windows_of(stripe, windows.end.max(windows.start));
-                    self.sums.cut(sums_of(inode), windows.clone());
-                }
-                self.transactions.room().await;
+        let (blocks, rows) = inode.with(|record| (record.blocks, record.held));
+        if let Some(groups) = inode.extents.all_groups(FEW, blocks) {
+            // Copy 0 of a stripe is there as long as another is.
+            return self.trim_groups(inode, groups.into_iter().rev(), (size, whole_from)).await;
+        }
+        for copy in (0..rows).rev() {
+            let mut next = Some(of_copy(whole_from, copy) / PER_GROUP);
+            while let Some(group) = next {
+                let groups;
+                (groups, next) = self.extents.groups_from(&inode.extents, group).await?;
+                let end = groups_of_copy(copy + 1);
+                next = next.filter(|next| *next < end);
+                let groups = groups.into_iter().filter(|group| *group < end);
+                self.trim_groups(inode, groups, (size, whole_from)).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Takes away the extents of stripes from `whole_from` on in these groups, which are beyond `size`.
+    async fn trim_groups(
+        &self,
+        inode: &Rc<Inode>,
+        groups: impl Iterator<Item = u64>,
+        (size, whole_from): (u64, u64),
+    ) -> Result<(), Errno> {
+        for group in groups {
+            let group = self.extents.group(&inode.extents, group).await?;
+            let placed = group.placed();
+            for (_, extent) in &placed {
+                self.extents.prepare_free(*extent).await?;
+            }
+            // From here to the end of the group in one step.
+            let mut windows = size.div_ceil(PER_WINDOW * BLOCK)..0;
+            for (stripe, extent) in
+                placed.into_iter().filter(|(stripe, _)| stripe_of(*stripe) >= whole_from)
+            {
+                if group.get(stripe) == extent {
+                    let replaced = self.extents.clear(&group, stripe);
+                    self.inodes.extent_replaced(inode, replaced);
+                }
+                windows = self.windows_of(stripe_of(stripe), windows.end.max(windows.start));
+                self.sums.cut(sums_of(inode), windows.clone());
+            }
+            self.transactions.room().await;
         }
         Ok(())
     }
@@ -206,17 +220,20 @@ impl Files {
 
     /// Cuts the extent of a stripe to its first `bytes` bytes.
     async fn shorten(&self, inode: &Rc<Inode>, stripe: u64, bytes: u64) -> Result<(), Errno> {
-        let (group, extent) = self.extents.get(&inode.extents, stripe).await?;
+        let all = self.stripe(inode, stripe).await?;
         let blocks = self.geometry.blocks_to(bytes);
-        if u64::from(extent.blocks) <= blocks {
-            return Ok(());
-        }
-        self.extents.prepare_free(extent).await?;
         let beyond =
             self.geometry.covered(up(bytes, self.geometry.sub_block), self.geometry.stripe);
-        let written = extent.written & !beyond;
-        let replaced = self.extents.shorten(&group, stripe, blocks, written);
-        self.inodes.extent_replaced(inode, replaced);
+        for (copy, extent) in all.extents() {
+            if u64::from(extent.blocks) <= blocks {
+                continue;
+            }
+            self.extents.prepare_free(extent).await?;
+            let written = extent.written & !beyond;
+            let (group, number) = all.place(copy);
+            let replaced = self.extents.shorten(group, number, blocks, written);
+            self.inodes.extent_replaced(inode, replaced);
+        }
         Ok(())
     }
 }

@@ -8,7 +8,9 @@
 //! | `resolve` | the extents of a write, found or made under the lock of its range |
 //! | `payload` | the bytes of a write, completed to whole blocks |
 //! | `verify` | what comes from a brick is held against its checksums |
-//! | `reseal` | after a crash: checksums that are in doubt are made anew |
+//! | `choose` | which copy of a stripe is read |
+//! | `copies` | copies are made, filled and freed |
+//! | `settle` | after a crash: copies and checksums that are in doubt are put right |
 //! | `scrub` | all of a range is held against its checksums |
 //! | `cut` | truncating, the unaligned tail of a file, removing what is beyond it |
 //! | `allocate` | reserved space, holes, zeroes |
@@ -17,16 +19,18 @@
 //! | `removal` | files that nobody can reach any more |
 
 mod allocate;
+mod choose;
+mod copies;
 mod cut;
 mod moving;
 mod part;
 mod payload;
 mod read;
 mod removal;
-mod reseal;
 mod resolve;
 mod scrub;
 mod seek;
+mod settle;
 #[cfg(test)]
 mod tests;
 mod verify;

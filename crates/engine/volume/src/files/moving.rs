@@ -4,11 +4,11 @@
 //! is durable: until then a crash finds them as they were.
 
 use super::part::Files;
-use crate::extents::{Brick, Reservation};
+use crate::extents::{Brick, Reservation, Stripe};
 use crate::namespace::Inode;
 use braid_filesystem::Errno;
 use braid_format::volume::BLOCK;
-use braid_format::volume::extent::Extent;
+use braid_format::volume::extent::{Extent, copy_of, stripe_of};
 use braid_shard::plant::planted;
 use std::rc::Rc;
 
@@ -34,16 +34,27 @@ impl Files {
         from: u16,
         to: &Rc<Brick>,
     ) -> Result<Moved, Errno> {
-        let start = stripe * self.geometry.stripe;
+        let (copy, start) = (copy_of(stripe), stripe_of(stripe) * self.geometry.stripe);
         let range = match planted("move-unlocked") {
             true => u64::MAX - 1..u64::MAX,
             false => start..start + self.geometry.stripe,
         };
         let _held = inode.locks.exclusive(range).await;
-        let (group, extent) = self.extents.get(&inode.extents, stripe).await?;
+        let all = self.stripe(inode, stripe_of(stripe)).await?;
+        if copy >= all.rows() {
+            return Ok(Moved::NotThere);
+        }
+        let extent = all.get(copy);
         if extent.is_hole() || extent.brick != from {
             return Ok(Moved::NotThere);
         }
+        // Two copies on one brick would be one.
+        let is_taken = all.others_than(copy).contains(&to.id);
+        if is_taken && !planted("two-copies-one-brick") {
+            return Ok(Moved::NotThere);
+        }
+        let _marked = self.mark(inode, &all);
+        let kept = self.trusted(inode, &all, copy);
         let blocks = u64::from(extent.blocks);
         let reserved = self.extents.reserve_on(to, blocks).await?.ok_or(Errno::NoSpace)?;
         let is_short = blocks < self.geometry.blocks();
@@ -54,17 +65,33 @@ impl Files {
             }
             return Ok(Moved::NotThere);
         }
-        self.copy_to_stay(extent, &reserved).await?;
-        let replaced = self.extents.publish(&group, stripe, &reserved, extent.written);
+        let extent = Extent { written: kept, ..extent };
+        self.copy_to_stay(inode, &all, extent, &reserved).await?;
+        let (group, number) = all.place(copy);
+        let replaced = self.extents.publish(group, number, &reserved, kept);
         self.inodes.extent_replaced(inode, replaced);
         let end = blocks * BLOCK;
         let written = self.geometry.runs(extent, 0, end).filter(|(_, is_written)| *is_written);
         Ok(Moved::Yes(written.map(|(run, _)| run.end - run.start).sum()))
     }
 
-    /// Copies what is written of an extent to reserved blocks, so that they can be the extent in the next step.
-    pub(super) async fn copy_to_stay(&self, extent: Extent, to: &Reservation) -> Result<(), Errno> {
-        self.bricks.copy(extent, to.brick(), to.start()).await?;
+    /// Copies what is written of an extent of a stripe to reserved blocks, so that they can be the extent in the next step. Where
+    /// its brick is away the other copies give it.
+    pub(super) async fn copy_to_stay(
+        &self,
+        inode: &Rc<Inode>,
+        stripe: &Stripe,
+        extent: Extent,
+        to: &Reservation,
+    ) -> Result<(), Errno> {
+        let has_copies = stripe.rows() > 1;
+        let copied = self.bricks.copy(extent, to.brick(), to.start(), has_copies).await;
+        match copied {
+            Err(_) if has_copies && to.brick().is_there() => {
+                self.fill(inode, stripe, extent.written, (to.brick(), to.start())).await?;
+            }
+            other => other?,
+        }
         self.extents.prepare_free(extent).await?;
         // One that failed a flush meanwhile has taken the copy, perhaps, and nobody will make it durable.
         if to.brick().is_there() { Ok(()) } else { Err(Errno::Io) }

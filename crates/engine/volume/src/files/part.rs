@@ -5,6 +5,7 @@ use crate::gate::Gate;
 use crate::namespace::{Inodes, Namespace, Orphans};
 use crate::pace::Pace;
 use crate::parts::Parts;
+use crate::record::Record;
 use crate::stripes::Geometry;
 use crate::sums::Sums;
 use crate::transactions::Transactions;
@@ -19,6 +20,7 @@ pub struct Files {
     pub(super) shard: Shard,
     pub(super) geometry: Geometry,
     pub(super) transactions: Rc<Transactions>,
+    pub(super) record: Rc<Record>,
     pub(super) bricks: Rc<Bricks>,
     pub(super) extents: Rc<ExtentMap>,
     pub(super) sums: Rc<Sums>,
@@ -36,6 +38,7 @@ impl Files {
             shard: parts.shard.clone(),
             geometry: parts.geometry,
             transactions: Rc::clone(&parts.transactions),
+            record: Rc::clone(&parts.record),
             bricks: Rc::clone(&parts.bricks),
             extents: Rc::clone(&parts.extents),
             sums: Rc::clone(&parts.sums),

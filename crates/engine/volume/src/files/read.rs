@@ -1,5 +1,6 @@
 //! Reading.
 
+use super::choose::From;
 use super::part::Files;
 use super::verify::{Source, sums_of};
 use crate::namespace::Inode;
@@ -8,6 +9,7 @@ use braid_device::{Op, Request};
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::BLOCK;
 use braid_shard::{Buf, BufMut};
+use smallvec::SmallVec;
 use std::rc::Rc;
 
 impl Files {
@@ -50,34 +52,37 @@ impl Files {
         let mut parts: Vec<Option<BufMut>> = Vec::new();
         let mut sources: Vec<Option<Source>> = Vec::new();
         let mut reads = self.bricks.start();
+        let began = self.shard.now();
         for piece in self.geometry.pieces(first..end) {
-            let extent = match self.extents.get(&inode.extents, piece.stripe).await {
-                Ok((_, extent)) => extent,
+            let stripe = match self.stripe(inode, piece.stripe).await {
+                Ok(stripe) => stripe,
                 Err(error) => {
                     let _ = reads.finish().await;
                     return Err(error);
                 }
             };
-            for (run, is_written) in self.geometry.runs(extent, piece.from, piece.to) {
+            for (run, from) in self.runs_of(inode, &stripe, piece.from, piece.to) {
                 let mut part = rest;
                 rest = part.split_off((run.end - run.start) as usize);
-                if !is_written {
-                    part.fill(0);
-                    parts.push(Some(part));
-                    sources.push(None);
-                    continue;
-                }
-                let brick = self.bricks.get(extent.brick);
-                let Some((brick, device)) = brick.and_then(|brick| {
-                    let device = brick.device()?;
-                    Some((brick, device))
+                let source = match from {
+                    From::Zero => {
+                        part.fill(0);
+                        parts.push(Some(part));
+                        sources.push(None);
+                        continue;
+                    }
+                    From::Lost => Err(Errno::Io),
+                    From::Extent(extent) => self.source(&stripe, extent, &run),
+                };
+                let Some((source, device)) = source.ok().and_then(|source| {
+                    let device = source.brick.device()?;
+                    Some((source, device))
                 }) else {
                     let _ = reads.finish().await;
                     return Err(Errno::Io);
                 };
-                let source = Source::new(self.geometry, brick, extent.start, piece.stripe, &run);
                 let request = Request::read(source.offset, part);
-                source.brick.note(&request);
+                source.begin_read(&request);
                 reads.submit(parts.len() as u32, &*device, request);
                 parts.push(None);
                 sources.push(Some(source));
@@ -85,22 +90,29 @@ impl Files {
         }
         // Meanwhile the bricks are at work.
         let windows = self.sums.load(sums_of(inode), first / BLOCK..end / BLOCK).await;
-        let mut failed = false;
+        let mut failed: SmallVec<[usize; 4]> = SmallVec::new();
         for (tag, outcome) in reads.finish().await {
-            if let Some(source) = &sources[tag as usize] {
-                failed |= self.bricks.has_read(&source.brick, outcome.result).is_err();
+            let at = tag as usize;
+            if let Some(source) = &sources[at] {
+                let has_read = self.bricks.has_read(&source.brick, outcome.result);
+                source.end_read(has_read.is_ok().then(|| self.shard.now() - began));
+                if has_read.is_err() {
+                    failed.push(at);
+                }
             }
             if let Op::Read(mut bufs) = outcome.op {
-                parts[tag as usize] = bufs.pop();
+                parts[at] = bufs.pop();
             }
         }
         let windows = windows?;
-        if failed {
-            return Err(Errno::Io);
-        }
-        for (part, source) in parts.iter_mut().zip(&sources) {
-            if let (Some(part), Some(source)) = (part, source) {
-                self.verify(inode, &windows, source, part).await?;
+        for (at, (part, source)) in parts.iter_mut().zip(&sources).enumerate() {
+            let Some(source) = source else { continue };
+            match part {
+                _ if failed.contains(&at) => {
+                    *part = Some(self.read_elsewhere(inode, &windows, source).await?);
+                }
+                Some(part) => self.verify(inode, &windows, source, part).await?,
+                None => return Err(Errno::Io),
             }
         }
         // The parts were cut from one buffer in this order. A device that was given up keeps what it was to fill, and other

@@ -1,7 +1,7 @@
 //! The extents of a write: found once, under the lock of its range, or made there.
 
 use super::part::Files;
-use crate::extents::{ExtentGroup, Reservation, Wants};
+use crate::extents::{Avoid, Reservation, Stripe, Wants};
 use crate::namespace::Inode;
 use crate::stripes::{Geometry, Piece, down, up};
 use braid_filesystem::Errno;
@@ -14,12 +14,11 @@ use std::rc::Rc;
 /// Stripes from this one on are given whole extents from the start: a file of that size grows on.
 const WHOLE_FROM: u64 = 8;
 
-/// Where the part of a write is to go that lies in one stripe.
+/// Where the part of a write is to go that lies in one stripe: to all copies.
 pub(super) struct Target {
-    pub(super) stripe: u64,
-    /// The group of the stripe's extent, which stays in memory meanwhile: looking at the extent costs nothing.
-    pub(super) group: Rc<ExtentGroup>,
-    /// The next extent of a stripe whose brick is lost: the lost one stays recorded until all of the write is there.
+    pub(super) stripe: Stripe,
+    /// The next extent of a stripe whose bricks are lost, for its copy 0: the lost one stays recorded until all of the write is
+    /// there.
     pub(super) reservation: Option<Reservation>,
 }
 
@@ -35,12 +34,20 @@ pub(super) struct Resolved {
 }
 
 impl Target {
-    /// Where the stripe is written, as things are now: a concurrent writer of another part of it may have seen its brick
-    /// fail since it was resolved.
+    /// What the stripe has where it is written, as things are now: a concurrent writer of another part of it may have seen
+    /// its brick fail since it was resolved.
     pub(super) fn extent(&self) -> Extent {
         match &self.reservation {
             Some(reservation) => reservation.extent(0),
-            None => self.group.get(self.stripe),
+            None => self.stripe.together(),
+        }
+    }
+
+    /// The extents that are written, with their copies.
+    pub(super) fn places(&self) -> SmallVec<[(u8, Extent); 1]> {
+        match &self.reservation {
+            Some(reservation) => SmallVec::from_elem((0, reservation.extent(0)), 1),
+            None => self.stripe.extents().collect(),
         }
     }
 }
@@ -65,16 +72,17 @@ impl Files {
         let mut targets = Targets::new();
         for piece in geometry.pieces(range.clone()) {
             let needed = geometry.blocks_to(piece.to);
-            let (group, extent) = self.extents.get(&inode.extents, piece.stripe).await?;
-            let is_lost = !extent.is_hole() && !self.bricks.is_there(extent.brick);
-            let mut target = Target { stripe: piece.stripe, group, reservation: None };
-            if !extent.is_hole() && (is_lost || u64::from(extent.blocks) < needed) {
+            let stripe = self.stripe(inode, piece.stripe).await?;
+            let is_lost = self.is_lost(&stripe);
+            let is_short = self.short_copies(&stripe, needed).next().is_some();
+            let mut target = Target { stripe, reservation: None };
+            if is_lost || is_short {
                 // The extent is to be changed: that takes the whole stripe.
                 if !geometry.widen(wanted, piece.stripe) {
                     return Ok(None);
                 }
                 if is_lost {
-                    let reserved = self.reserve_anew(inode, piece, range, extent).await?;
+                    let reserved = self.reserve_anew(inode, piece, range, &target.stripe).await?;
                     target.reservation = Some(reserved);
                 }
             }
@@ -85,26 +93,49 @@ impl Files {
                 continue;
             }
             let needed = geometry.blocks_to(piece.to);
-            let (group, stripe) = (&target.group, piece.stripe);
-            let start = stripe * geometry.stripe;
+            let start = piece.stripe * geometry.stripe;
             let whole = wanted.start <= start && wanted.end >= start + geometry.stripe;
             // A concurrent writer of another part has given the stripe an extent meanwhile, which must be changed.
-            if !self.ensure_extent(inode, group, stripe, needed, range.end, whole).await? {
+            if !self.ensure_extents(inode, &target.stripe, needed, range.end, whole).await? {
                 return Ok(None);
             }
         }
         Ok(Some(Resolved { targets, flush_failures, _held: held }))
     }
 
-    /// Reserves blocks for a stripe whose brick is lost, if all that was there is written anew.
+    /// A stripe of a file, with its copies.
+    pub(super) async fn stripe(&self, inode: &Inode, stripe: u64) -> Result<Stripe, Errno> {
+        let rows = inode.with(|record| record.held);
+        self.extents.stripe(&inode.extents, stripe, rows).await
+    }
+
+    /// The stripe has extents, and none on a brick that is there.
+    fn is_lost(&self, stripe: &Stripe) -> bool {
+        let mut bricks = stripe.extents().map(|(_, extent)| extent.brick).peekable();
+        bricks.peek().is_some() && !bricks.any(|id| self.bricks.is_there(id))
+    }
+
+    /// The copies that have fewer than `needed` blocks, on bricks that are there.
+    fn short_copies<'a>(
+        &'a self,
+        stripe: &'a Stripe,
+        needed: u64,
+    ) -> impl Iterator<Item = u8> + 'a {
+        let short = stripe.extents().filter(move |(_, extent)| {
+            u64::from(extent.blocks) < needed && self.bricks.is_there(extent.brick)
+        });
+        short.map(|(copy, _)| copy)
+    }
+
+    /// Reserves blocks for a stripe whose bricks are lost, if all that was there is written anew.
     async fn reserve_anew(
         &self,
         inode: &Rc<Inode>,
         piece: Piece,
         range: &Range<u64>,
-        lost: Extent,
+        stripe: &Stripe,
     ) -> Result<Reservation, Errno> {
-        let geometry = self.geometry;
+        let (geometry, lost) = (self.geometry, stripe.together());
         let to = if range.end >= inode.size() { geometry.stripe } else { piece.to };
         let before = geometry.touched(0, piece.from);
         let keeps = geometry.touched(to, geometry.stripe) | before;
@@ -112,44 +143,86 @@ impl Files {
             return Err(Errno::Io);
         }
         let needed = geometry.blocks_to(piece.to);
-        let room = self.inodes.room_for(inode).saturating_add(lost.blocks.into());
+        let room = self.inodes.room_for(inode).saturating_add(stripe.get(0).blocks.into());
         let blocks = blocks_for(self.geometry, inode, piece.stripe, needed, range.end);
         let blocks = within(room, blocks, needed)?;
-        self.extents.reserve_about(wants(inode, piece.stripe), blocks, needed).await
+        self.extents.reserve_about(wants(inode, stripe, 0), blocks, needed).await
     }
 
-    /// Makes sure that the stripe has an extent of at least `needed` blocks. The caller holds the part of the stripe that it
+    /// Makes sure that the stripe has an extent of at least `needed` blocks, with as many copies as the file is to have where
+    /// nothing is written of it yet. As [`ensure_extent`](Files::ensure_extent).
+    pub(super) async fn ensure_extents(
+        &self,
+        inode: &Rc<Inode>,
+        stripe: &Stripe,
+        needed: u64,
+        end: u64,
+        whole: bool,
+    ) -> Result<bool, Errno> {
+        let copies = inode.with(|record| record.copies);
+        for copy in 0..stripe.rows() {
+            let extent = stripe.get(copy);
+            let is_wanted = match extent.is_hole() {
+                true => copy == 0 || self.wants_copy(stripe, copy, copies),
+                // One whose brick is away has missed the write, if another has it.
+                false => stripe.rows() == 1 || self.bricks.is_there(extent.brick),
+            };
+            if is_wanted && !self.ensure_extent(inode, stripe, copy, needed, end, whole).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A copy is to be made of a stripe of which nothing is written: there is a brick for it.
+    fn wants_copy(&self, stripe: &Stripe, copy: u8, copies: u8) -> bool {
+        if copy >= copies || stripe.together().written != 0 {
+            return false;
+        }
+        let avoid = stripe.others_than(copy);
+        let can = self.bricks.any(|brick| brick.takes_data() && !avoid.contains(&brick.id));
+        if !can {
+            self.record.note_incomplete();
+        }
+        can
+    }
+
+    /// Makes sure that a copy of the stripe has an extent of at least `needed` blocks. The caller holds the part of the stripe that it
     /// is about, or all of it: `whole`. False: it has an extent that is too short, which takes all of it; who writes another
     /// part may have given it one meanwhile. `end`: where the file will end, at least.
     pub(super) async fn ensure_extent(
         &self,
         inode: &Rc<Inode>,
-        group: &Rc<ExtentGroup>,
-        stripe: u64,
+        stripe: &Stripe,
+        copy: u8,
         needed: u64,
         end: u64,
         whole: bool,
     ) -> Result<bool, Errno> {
         loop {
-            let extent = group.get(stripe);
+            let extent = stripe.get(copy);
             if !extent.is_hole() {
                 let is_short = u64::from(extent.blocks) < needed;
                 if is_short && whole {
-                    self.grow(inode, group, stripe, needed, end).await?;
+                    self.grow(inode, stripe, copy, needed, end).await?;
                 }
                 return Ok(whole || !is_short);
             }
-            let blocks = blocks_for(self.geometry, inode, stripe, needed, end);
+            let blocks = blocks_for(self.geometry, inode, stripe.number(), needed, end);
             let blocks = within(self.inodes.room_for(inode), blocks, needed)?;
-            let wants = wants(inode, stripe);
+            let wants = wants(inode, stripe, copy);
             let reserved = self.extents.reserve_about(wants, blocks, needed).await?;
             // Others may have taken what the project may take meanwhile.
-            if !group.get(stripe).is_hole() || reserved.blocks() > self.inodes.room_for(inode) {
+            if !stripe.get(copy).is_hole()
+                || stripe.others_than(copy).contains(&reserved.brick().id)
+                || reserved.blocks() > self.inodes.room_for(inode)
+            {
                 continue;
             }
             // Others have come here meanwhile, too.
             self.transactions.has_room_for(0)?;
-            let replaced = self.extents.publish(group, stripe, &reserved, 0);
+            let (group, number) = stripe.place(copy);
+            let replaced = self.extents.publish(group, number, &reserved, 0);
             self.inodes.extent_replaced(inode, replaced);
             return Ok(true);
         }
@@ -159,28 +232,32 @@ impl Files {
     async fn grow(
         &self,
         inode: &Rc<Inode>,
-        group: &Rc<ExtentGroup>,
-        stripe: u64,
+        stripe: &Stripe,
+        copy: u8,
         needed: u64,
         end: u64,
     ) -> Result<(), Errno> {
-        let extent = group.get(stripe);
+        let (group, number) = stripe.place(copy);
+        let extent = stripe.get(copy);
         let whole = self.geometry.blocks();
-        let wanted = match blocks_for(self.geometry, inode, stripe, needed, end) {
+        let wanted = match blocks_for(self.geometry, inode, stripe.number(), needed, end) {
             blocks if blocks == whole => whole,
             blocks => blocks.next_power_of_two().min(whole),
         };
         let old = u64::from(extent.blocks);
         let fits = |blocks: u64| blocks - old <= self.inodes.room_for(inode);
-        if let Some(replaced) = self.extents.extend(group, stripe, (wanted, needed), fits).await? {
+        if let Some(replaced) = self.extents.extend(group, number, (wanted, needed), fits).await? {
             self.inodes.extent_replaced(inode, replaced);
             return Ok(());
         }
+        let kept = self.trusted(inode, stripe, copy);
+        let _marked = self.mark(inode, stripe);
         let reserved = loop {
             let wanted = within(self.inodes.room_for(inode).saturating_add(old), wanted, needed)?;
-            let wants = wants(inode, stripe);
+            let wants = wants(inode, stripe, copy);
             let reserved = self.extents.reserve_about(wants, wanted, needed).await?;
-            match self.copy_to_stay(extent, &reserved).await {
+            let moved = Extent { written: kept, ..extent };
+            match self.copy_to_stay(inode, stripe, moved, &reserved).await {
                 // Others may have taken what the project may take meanwhile.
                 Ok(()) if reserved.blocks().saturating_sub(old) > self.inodes.room_for(inode) => {}
                 Ok(()) => break reserved,
@@ -193,7 +270,7 @@ impl Files {
                 Err(_) => {}
             }
         };
-        let replaced = self.extents.publish(group, stripe, &reserved, extent.written);
+        let replaced = self.extents.publish(group, number, &reserved, kept);
         self.inodes.extent_replaced(inode, replaced);
         Ok(())
     }
@@ -204,9 +281,11 @@ fn within(room: u64, wanted: u64, needed: u64) -> Result<u64, Errno> {
     if needed > room { Err(Errno::Quota) } else { Ok(wanted.min(room)) }
 }
 
-/// The blocks that a stripe wants.
-fn wants(inode: &Inode, stripe: u64) -> Wants {
-    Wants { ino: inode.ino(), stripe, brick: inode.with(|record| record.wanted_brick()) }
+/// The blocks that a copy of a stripe wants.
+pub(super) fn wants(inode: &Inode, stripe: &Stripe, copy: u8) -> Wants {
+    let avoid: Avoid = stripe.others_than(copy);
+    let brick = inode.with(|record| record.wanted_brick());
+    Wants { ino: inode.ino(), stripe: stripe.place(copy).1, brick, avoid }
 }
 
 /// Blocks for an extent whose first `needed` blocks are wanted now.

@@ -2,10 +2,13 @@
 
 use super::part::Files;
 use super::verify::{Source, sums_of};
+use crate::extents::Stripe;
 use crate::namespace::Inode;
+use crate::stripes::Piece;
 use crate::sums::Windows;
 use braid_filesystem::Errno;
 use braid_format::volume::BLOCK;
+use braid_format::volume::extent::Extent;
 use braid_format::volume::sums::{UNKNOWN, sum_of};
 use std::ops::Range;
 use std::rc::Rc;
@@ -19,6 +22,8 @@ pub struct Scrubbed {
     pub sealed: u64,
     /// Not what was written.
     pub rotten: Vec<Range<u64>>,
+    /// Not what was written in one copy, or not to be read there: written again as another copy has it.
+    pub mended: Vec<Range<u64>>,
     /// Cannot be read.
     pub lost: Vec<Range<u64>>,
 }
@@ -34,25 +39,46 @@ impl Files {
         let windows = self.sums.load(sums_of(inode), blocks).await?;
         let mut found = Scrubbed::default();
         for piece in self.geometry.pieces(range) {
-            let (_, extent) = self.extents.get(&inode.extents, piece.stripe).await?;
+            let stripe = self.stripe(inode, piece.stripe).await?;
             let start = piece.stripe * self.geometry.stripe;
-            for (run, is_written) in self.geometry.runs(extent, piece.from, piece.to) {
-                if !is_written {
-                    continue;
-                }
-                let bytes = start + run.start..start + run.end;
-                let Some(brick) = self.bricks.get(extent.brick) else {
-                    found.lost.push(bytes);
-                    continue;
-                };
-                let source = Source::new(self.geometry, brick, extent.start, piece.stripe, &run);
-                match self.read_raw(&source).await {
-                    Ok(read) => self.judge(inode, &windows, &source, &read, &mut found).await,
-                    Err(_) => found.lost.push(bytes),
+            self.find_lost(&stripe, &piece, start, &mut found);
+            for (_, extent) in stripe.extents() {
+                for (run, is_written) in self.geometry.runs(extent, piece.from, piece.to) {
+                    if !is_written || (stripe.rows() > 1 && !self.bricks.is_there(extent.brick)) {
+                        continue;
+                    }
+                    let bytes = start + run.start..start + run.end;
+                    let Ok(source) = self.source(&stripe, extent, &run) else { continue };
+                    match self.read_raw(&source).await {
+                        Ok(read) => self.judge(inode, &windows, &source, &read, &mut found).await,
+                        // Another copy has them, and they are written again as it has them.
+                        Err(_) if self.read_elsewhere(inode, &windows, &source).await.is_ok() => {
+                            found.bytes += bytes.end - bytes.start;
+                            found.mended.push(bytes);
+                        }
+                        Err(_) => found.lost.push(bytes),
+                    }
                 }
             }
         }
         Ok(found)
+    }
+
+    /// What is written of a stripe and in no copy on a brick that exists.
+    fn find_lost(&self, stripe: &Stripe, piece: &Piece, start: u64, found: &mut Scrubbed) {
+        let is_known = |extent: &Extent| match stripe.rows() {
+            1 => self.bricks.get(extent.brick).is_some(),
+            _ => self.bricks.is_there(extent.brick),
+        };
+        let there = stripe.extents().filter(|(_, extent)| is_known(extent));
+        let there = there.fold(0, |all, (_, extent)| all | extent.written);
+        let together = stripe.together();
+        let lost = Extent { written: together.written & !there, ..together };
+        for (run, is_lost) in self.geometry.runs(lost, piece.from, piece.to) {
+            if is_lost {
+                found.lost.push(start + run.start..start + run.end);
+            }
+        }
     }
 
     async fn judge(
@@ -78,11 +104,17 @@ impl Files {
             }
             let again = self.read_again(source, block).await;
             if !again.is_ok_and(|again| sum_of(&again) == known) {
-                self.tell_mismatch(inode, source, block);
                 let range = block * BLOCK..(block + 1) * BLOCK;
-                match found.rotten.last_mut().filter(|last| last.end == range.start) {
+                let list = match self.mend_block(inode, source, block, windows).await {
+                    Ok(()) => &mut found.mended,
+                    Err(_) => {
+                        self.tell_mismatch(inode, source, block);
+                        &mut found.rotten
+                    }
+                };
+                match list.last_mut().filter(|last| last.end == range.start) {
                     Some(last) => last.end = range.end,
-                    None => found.rotten.push(range),
+                    None => list.push(range),
                 }
             }
         }

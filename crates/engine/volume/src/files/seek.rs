@@ -2,7 +2,7 @@
 
 use super::part::Files;
 use braid_filesystem::{Errno, Ino, Seek};
-use braid_format::volume::extent::PER_GROUP;
+use braid_format::volume::extent::{PER_GROUP, groups_of_copy};
 
 impl Files {
     /// See [`braid_filesystem::FileSystem::seek`].
@@ -19,9 +19,11 @@ impl Files {
         while let Some(group) = next {
             let groups;
             (groups, next) = self.extents.groups_from(&inode.extents, group).await?;
-            for number in groups {
+            next = next.filter(|next| *next < groups_of_copy(1));
+            for number in groups.into_iter().filter(|number| *number < groups_of_copy(1)) {
                 let group = self.extents.group(&inode.extents, number).await?;
-                for (stripe, extent) in group.placed() {
+                for (stripe, _) in group.placed() {
+                    let extent = self.stripe(&inode, stripe).await?.together();
                     let start = stripe * geometry.stripe;
                     if start + geometry.stripe <= at {
                         continue;

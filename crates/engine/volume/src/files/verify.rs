@@ -1,15 +1,17 @@
 //! Bytes that come from a brick are held against their checksums.
 
 use super::part::Files;
-use crate::extents::Brick;
+use crate::extents::{Brick, Stripe};
 use crate::namespace::Inode;
 use crate::stripes::Geometry;
 use crate::sums::{Of, Windows};
+use braid_device::Request;
 use braid_filesystem::Errno;
 use braid_format::volume::BLOCK;
 use braid_format::volume::sums::{UNKNOWN, sum_of};
 use braid_shard::BufMut;
 use braid_shard::plant::planted;
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -20,6 +22,15 @@ pub(super) struct Source {
     pub(super) offset: u64,
     /// The blocks, counted from the start of the file.
     pub(super) blocks: Range<u64>,
+    /// The stripe, where it may have other copies.
+    pub(super) stripe: Option<Stripe>,
+    reading: Cell<bool>,
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.end_read(None);
+    }
 }
 
 impl Source {
@@ -33,11 +44,27 @@ impl Source {
     ) -> Source {
         let at = stripe * geometry.stripe;
         let blocks = (at + run.start) / BLOCK..(at + run.end) / BLOCK;
-        Source { offset: brick.byte_of(start) + run.start, brick, blocks }
+        let offset = brick.byte_of(start) + run.start;
+        Source { offset, brick, blocks, stripe: None, reading: Cell::new(false) }
+    }
+
+    /// `request` is about to read it.
+    pub(super) fn begin_read(&self, request: &Request) {
+        self.brick.note(request);
+        if self.stripe.is_some() && !self.reading.replace(true) {
+            self.brick.begin_read();
+        }
+    }
+
+    /// That has ended, and took so many nanoseconds; `None`: it failed.
+    pub(super) fn end_read(&self, nanos: Option<u64>) {
+        if self.reading.replace(false) {
+            self.brick.end_read(nanos);
+        }
     }
 
     /// Where one of its blocks lies on the device, in bytes.
-    fn byte_of(&self, block: u64) -> u64 {
+    pub(super) fn byte_of(&self, block: u64) -> u64 {
         self.offset + (block - self.blocks.start) * BLOCK
     }
 }
@@ -48,7 +75,7 @@ pub(super) fn sums_of(inode: &Inode) -> Of {
 }
 
 /// A block is as this checksum says, or nothing is known of it.
-fn agrees(sum: u32, block: &[u8]) -> bool {
+pub(super) fn agrees(sum: u32, block: &[u8]) -> bool {
     sum == UNKNOWN || sum == sum_of(block)
 }
 
@@ -71,17 +98,160 @@ impl Files {
         for (block, at) in source.blocks.clone().zip((0..).step_by(BLOCK as usize)) {
             let sum = windows.get(block);
             let range = at..at + BLOCK as usize;
-            if agrees(sum, &bytes[range.clone()]) || self.sums.is_doubtful(inode.ino(), block) {
+            if agrees(sum, &bytes[range.clone()]) {
                 continue;
             }
-            let again = self.read_again(source, block).await?;
-            if !agrees(sum, &again) {
-                self.tell_mismatch(inode, source, block);
-                return Err(Errno::Io);
+            let in_doubt = self.sums.is_doubtful(inode.ino(), block);
+            if in_doubt && source.stripe.is_none() {
+                continue;
             }
-            bytes[range].copy_from_slice(&again);
+            let again = self.read_again(source, block).await;
+            if let Ok(again) = again.as_ref().map(|again| &again[..]).map_err(|_| ())
+                && agrees(sum, again)
+            {
+                bytes[range].copy_from_slice(again);
+                continue;
+            }
+            match self.another_copy(inode, source, block..block + 1, Some(windows)).await {
+                Ok(good) => {
+                    self.mend(inode, source, block, &good).await;
+                    bytes[range].copy_from_slice(&good);
+                }
+                // None agrees: what is here is taken as it is, or is rotten.
+                Err(_) if in_doubt => {}
+                Err(_) => {
+                    self.tell_mismatch(inode, source, block);
+                    return Err(Errno::Io);
+                }
+            }
         }
         Ok(())
+    }
+
+    /// The bytes of `source`, whose brick did not give them, from other copies. The caller holds the blocks.
+    ///
+    /// # Errors
+    /// [`Errno::Io`] when there is none, or none that can be read and is what was written.
+    pub(super) async fn read_elsewhere(
+        &self,
+        inode: &Inode,
+        windows: &Windows,
+        source: &Source,
+    ) -> Result<BufMut, Errno> {
+        let per = self.geometry.sub_block / BLOCK;
+        let (mut at, end) = (source.blocks.start, source.blocks.end);
+        let mut all = self.shard.pool().get(((end - at) * BLOCK) as usize);
+        while at < end {
+            let to = (at - at % per + per).min(end);
+            let good = match self.another_copy(inode, source, at..to, Some(windows)).await {
+                Ok(good) => good,
+                // In doubt, or some of its blocks are rotten: each may be well somewhere.
+                Err(_) => self.by_blocks(inode, source, at..to, windows).await?,
+            };
+            let from = ((at - source.blocks.start) * BLOCK) as usize;
+            all[from..from + good.len()].copy_from_slice(&good);
+            // The disk may give another sector for one that it cannot read.
+            for (block, bytes) in (at..to).zip(good.chunks_exact(BLOCK as usize)) {
+                self.mend(inode, source, block, bytes).await;
+            }
+            at = to;
+        }
+        Ok(all)
+    }
+
+    async fn by_blocks(
+        &self,
+        inode: &Inode,
+        source: &Source,
+        blocks: Range<u64>,
+        windows: &Windows,
+    ) -> Result<BufMut, Errno> {
+        let len = (blocks.end - blocks.start) * BLOCK;
+        let mut all = self.shard.pool().get(len as usize);
+        for (block, at) in blocks.zip((0..).step_by(BLOCK as usize)) {
+            let one = block..block + 1;
+            let good = match self.another_copy(inode, source, one.clone(), Some(windows)).await {
+                Err(_) if self.sums.is_doubtful(inode.ino(), block) => {
+                    self.another_copy(inode, source, one, None).await?
+                }
+                other => other?,
+            };
+            all[at..at + BLOCK as usize].copy_from_slice(&good);
+        }
+        Ok(all)
+    }
+
+    /// Blocks within one sub-block as another copy than `source` has them, one in which all are as `windows` say; `None`: as the
+    /// best has them.
+    async fn another_copy(
+        &self,
+        inode: &Inode,
+        source: &Source,
+        blocks: Range<u64>,
+        windows: Option<&Windows>,
+    ) -> Result<BufMut, Errno> {
+        let stripe = source.stripe.as_ref().ok_or(Errno::Io)?;
+        let first = stripe.number() * self.geometry.stripe / BLOCK;
+        let run = (blocks.start - first) * BLOCK..(blocks.end - first) * BLOCK;
+        // In doubt a checksum may be of before the write that a stale copy has lost: that it agrees says nothing.
+        let in_doubt = self.sums.is_doubtful(inode.ino(), blocks.start);
+        let stale = self.sums.stale_at(inode.ino(), blocks.start);
+        for (_, extent) in self.copies_of(inode, stripe, run.start) {
+            let is_old = windows.is_some() && in_doubt && stale.contains(&extent.brick);
+            if extent.brick == source.brick.id || is_old {
+                continue;
+            }
+            let other = self.source(stripe, extent, &run)?;
+            let Ok(bytes) = self.read_raw(&other).await else { continue };
+            let mut pairs = blocks.clone().zip(bytes.chunks_exact(BLOCK as usize));
+            let all_agree =
+                |windows: &Windows| pairs.all(|(block, bytes)| agrees(windows.get(block), bytes));
+            if windows.is_none_or(all_agree) {
+                return Ok(bytes);
+            }
+        }
+        Err(Errno::Io)
+    }
+
+    /// Writes a block again as another copy has it that agrees with its checksum. The caller holds it.
+    ///
+    /// # Errors
+    /// [`Errno::Io`] when there is none, or the brick does not take it.
+    pub(super) async fn mend_block(
+        &self,
+        inode: &Inode,
+        source: &Source,
+        block: u64,
+        windows: &Windows,
+    ) -> Result<(), Errno> {
+        let good = self.another_copy(inode, source, block..block + 1, Some(windows)).await?;
+        self.transactions.writable()?;
+        self.mend(inode, source, block, &good).await;
+        Ok(())
+    }
+
+    /// Writes a block again where it was rotten, or could not be read. `good` is what another copy has. The caller holds the block,
+    /// so it is not written by others.
+    async fn mend(&self, inode: &Inode, source: &Source, block: u64, good: &[u8]) {
+        let is_known = !self.sums.is_doubtful(inode.ino(), block);
+        if !is_known || self.transactions.writable().is_err() || planted("mend-not-written") {
+            return;
+        }
+        let mut bytes = self.shard.pool().get(BLOCK as usize);
+        bytes.copy_from_slice(good);
+        let offset = source.byte_of(block);
+        let request = Request::write(offset, bytes.freeze(), false);
+        if self.bricks.write_copy(&source.brick, request).await.is_ok() {
+            self.sums.note_mended();
+            tracing::warn!(
+                brick = %source.brick.name(),
+                "file {}: bytes {} to {} were not what was written; they were mended from another copy, at byte {offset} of the \
+                 brick. A disk that does this often is to be replaced",
+                inode.ino(),
+                block * BLOCK,
+                (block + 1) * BLOCK - 1
+            );
+        }
     }
 
     /// One block of `source` as its brick has it.

@@ -9,41 +9,46 @@ use super::part::{Files, SIZE_MAX};
 use super::payload::Payload;
 use super::resolve::{Resolved, Target};
 use super::verify::sums_of;
-use crate::extents::{Brick, ExtentMap};
+use crate::extents::{Brick, ExtentMap, Stripe};
 use crate::namespace::{Inode, clear_setid_bits};
 use crate::stripes::down;
-use crate::sums::Prepared;
-use braid_device::{Op, Request};
+use crate::sums::{Over, Prepared};
+use braid_device::{IoError, Op, Request};
 use braid_filesystem::{Errno, Writing};
 use braid_format::volume::BLOCK;
-use braid_format::volume::extent::Extent;
+use braid_format::volume::extent::{COPIES_MAX, Extent};
 use braid_format::volume::sums::UNKNOWN;
 use braid_shard::Buf;
+use braid_shard::plant::planted;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// The way of the part of a write that lies in one stripe.
-enum Sent {
-    /// Nothing was sent: a concurrent writer of the stripe has left it without an extent, or with a shorter one.
-    Nowhere,
-    /// Nothing was sent: the brick does not exist.
-    Lost,
-    /// It was sent to a brick.
-    To {
-        brick: Rc<Brick>,
-        sub_blocks: u32,
-        /// The brick did not take it.
-        failed: bool,
-    },
+/// The way of the part of a write that lies in one stripe, to each of its copies.
+#[derive(Default)]
+struct Sent {
+    ways: SmallVec<[Way; 1]>,
+    /// Sub-blocks that have something of it, and those of which it is all.
+    touched: u32,
+    covered: u32,
+    /// A brick does not exist.
+    is_lost: bool,
 }
 
-/// The parts of a write that are on the bricks: target, brick and sub-blocks.
-type Landed<'a> = SmallVec<[(&'a Target, Rc<Brick>, u32); 1]>;
+/// The way to one copy.
+struct Way {
+    copy: u8,
+    brick: Rc<Brick>,
+    /// The brick did not take it.
+    failed: bool,
+}
+
+/// The parts of a write that are on the bricks.
+type Landed<'a> = SmallVec<[(&'a Target, Sent); 1]>;
 
 /// The outcome of the part of a write that lies in one stripe.
 enum Outcome {
-    /// It is there, at the stripe's extent or the one that is to be it.
+    /// It is there, at the stripe's extent or the one that is to be it: in one copy at least.
     Landed,
     /// The brick is gone, and nothing of the stripe was there: the stripe has no extent any more, or another.
     Again,
@@ -51,17 +56,13 @@ enum Outcome {
     Lost,
 }
 
-/// The stripe still has its extent there.
-fn is_at(brick: &Brick, extent: Extent) -> bool {
-    !extent.is_hole() && extent.brick == brick.id
-}
-
 /// True if all of a range has extents already.
 async fn has_extents(map: &ExtentMap, inode: &Inode, range: Range<u64>) -> Result<bool, Errno> {
     let geometry = map.geometry();
+    let rows = inode.with(|record| record.held);
     for piece in geometry.pieces(range) {
-        let (_, extent) = map.get(&inode.extents, piece.stripe).await?;
-        if u64::from(extent.blocks) < geometry.blocks_to(piece.to) {
+        let stripe = map.stripe(&inode.extents, piece.stripe, rows).await?;
+        if u64::from(stripe.together().blocks) < geometry.blocks_to(piece.to) {
             return Ok(false);
         }
     }
@@ -128,35 +129,33 @@ impl Files {
         let completed = self.complete(inode, offset, data, (first, last)).await?;
         let Some(payload) = completed else { return Ok(false) };
         let blocks = payload.start / BLOCK..payload.end() / BLOCK;
-        let prepared = self.sums.prepare(sums_of(inode), blocks).await?;
+        let over = self.over(targets, payload.start..payload.end());
+        let prepared = self.sums.prepare(sums_of(inode), blocks, over).await?;
         let (sent, sums) = self.submit(targets, &payload, how.behind).await;
         let (mut lost, mut again) = (false, false);
         let mut landed = Landed::new();
-        for (target, sent) in targets.iter().zip(sent) {
-            match sent {
-                Sent::Nowhere => again = true,
-                Sent::Lost => lost = true,
-                Sent::To { brick, sub_blocks, failed } => {
-                    match self.outcome(inode, target, &brick, failed).await? {
-                        Outcome::Landed => landed.push((target, brick, sub_blocks)),
-                        Outcome::Again => again = true,
-                        Outcome::Lost => lost = true,
-                    }
+        for (target, mut sent) in targets.iter().zip(sent) {
+            match self.outcome(inode, target, &mut sent).await? {
+                Outcome::Landed => landed.push((target, sent)),
+                Outcome::Again => again = true,
+                Outcome::Lost => {
+                    lost = true;
+                    self.rely_on_one(inode, &target.stripe, sent.touched);
                 }
             }
         }
         // Bricks may have failed while that was found out.
-        again |= landed.iter().any(|(target, brick, _)| match &target.reservation {
-            Some(reservation) => !reservation.brick().is_there(),
-            None => !is_at(brick, target.extent()),
-        });
+        for (target, sent) in &mut landed {
+            self.keep_landed(target, sent);
+            again |= sent.ways.is_empty();
+        }
         if lost || again {
             self.note_part(inode, &landed);
             self.note_sums_in_part(&prepared, &payload, &landed, &sums);
             return if lost { Err(Errno::Io) } else { Ok(false) };
         }
-        for (target, _, sub_blocks) in landed {
-            self.publish(inode, target, sub_blocks);
+        for (target, sent) in &landed {
+            self.publish(inode, target, sent);
         }
         self.sums.set(&prepared, payload.start / BLOCK, sums);
         self.note_write(inode, end, how.clear_setid);
@@ -164,6 +163,18 @@ impl Files {
             self.inodes.note_loss(inode);
         }
         Ok(true)
+    }
+
+    /// What a write of `range`, whole blocks, is over.
+    fn over(&self, targets: &[Target], range: Range<u64>) -> Over {
+        if targets.iter().all(|target| target.stripe.rows() == 1) {
+            return Over::Sums;
+        }
+        let mut pieces = targets.iter().zip(self.geometry.pieces(range));
+        let is_over = pieces.any(|(target, piece)| {
+            target.extent().written & self.geometry.touched(piece.from, piece.to) != 0
+        });
+        if is_over { Over::Copies } else { Over::Nothing }
     }
 
     /// Sends the payload to the bricks, to all at the same time, and waits for them; `behind`: not for what they keep in
@@ -177,71 +188,146 @@ impl Files {
         let mut writes = self.bricks.start();
         let mut all: SmallVec<[Sent; 1]> = SmallVec::new();
         let pieces = self.geometry.pieces(payload.start..payload.end());
-        for ((tag, target), piece) in (0u32..).zip(targets).zip(pieces) {
-            let extent = target.extent();
-            if u64::from(extent.blocks) < self.geometry.blocks_to(piece.to) {
-                all.push(Sent::Nowhere);
-                continue;
-            }
-            let Some(brick) = self.bricks.get(extent.brick) else {
-                all.push(Sent::Lost);
-                continue;
-            };
+        for ((nr, target), piece) in (0u32..).zip(targets).zip(pieces) {
             let at = piece.stripe * self.geometry.stripe;
-            let offset = brick.byte_of(extent.start) + piece.from;
-            let bufs = payload.slice(at + piece.from..at + piece.to);
-            let request = Request { offset, op: Op::Write { bufs, fua: false } };
-            let sub_blocks = self.geometry.touched(piece.from, piece.to);
-            let device = brick.device();
-            let mut failed = device.is_none();
-            if let Some(device) = &device {
-                brick.note(&request);
-                match behind && brick.keep(&request) {
-                    true => failed = self.bricks.has_written(&brick, Ok(())).is_err(),
-                    false => writes.submit(tag, &**device, request),
+            let mut sent = Sent {
+                touched: self.geometry.touched(piece.from, piece.to),
+                covered: self.geometry.covered(piece.from, piece.to),
+                ..Sent::default()
+            };
+            for (copy, extent) in target.places() {
+                if u64::from(extent.blocks) < self.geometry.blocks_to(piece.to) {
+                    continue;
                 }
+                let Some(brick) = self.bricks.get(extent.brick) else {
+                    sent.is_lost = true;
+                    continue;
+                };
+                let offset = brick.byte_of(extent.start) + piece.from;
+                let bufs = payload.slice(at + piece.from..at + piece.to);
+                let request = Request { offset, op: Op::Write { bufs, fua: false } };
+                let device = brick.device().filter(|_| copy == 0 || !planted("copy-not-written"));
+                let mut failed = device.is_none() && !(copy > 0 && planted("copy-not-written"));
+                if let Some(device) = &device {
+                    brick.note(&request);
+                    match behind && brick.keep(&request) {
+                        true => failed = self.has_written(target, &brick, Ok(())).is_err(),
+                        false => {
+                            let tag = nr * u32::from(COPIES_MAX) + u32::from(copy);
+                            writes.submit(tag, &**device, request);
+                        }
+                    }
+                }
+                sent.ways.push(Way { copy, brick, failed });
             }
-            all.push(Sent::To { brick, sub_blocks, failed });
+            all.push(sent);
         }
         // Meanwhile the bricks are at work.
         let sums = if self.sums.is_on() { payload.sums() } else { Vec::new() };
         for (tag, outcome) in writes.finish().await {
-            if let Some(Sent::To { brick, failed, .. }) = all.get_mut(tag as usize) {
-                *failed |= self.bricks.has_written(brick, outcome.result).is_err();
+            let (nr, copy) = (tag / u32::from(COPIES_MAX), tag % u32::from(COPIES_MAX));
+            let (Some(target), Some(sent)) = (targets.get(nr as usize), all.get_mut(nr as usize))
+            else {
+                continue;
+            };
+            if let Some(way) = sent.ways.iter_mut().find(|way| u32::from(way.copy) == copy) {
+                way.failed |= self.has_written(target, &way.brick, outcome.result).is_err();
+            }
+        }
+        for sent in &all {
+            let mut well = sent.ways.iter().filter(|way| !way.failed);
+            if let (Some(only), None) = (well.next(), well.next()) {
+                self.bricks.note_sole(&only.brick);
             }
         }
         (all, sums)
     }
 
-    /// Finds out what became of a write to one stripe. The caller holds the sub-blocks, so the extent is where it was as long
-    /// as its brick is there.
+    /// A part of a write has come back from a brick.
+    fn has_written(
+        &self,
+        target: &Target,
+        brick: &Brick,
+        result: Result<(), IoError>,
+    ) -> Result<(), Errno> {
+        match target.stripe.rows() {
+            1 => self.bricks.has_written(brick, result),
+            _ => self.bricks.has_written_copy(brick, result),
+        }
+    }
+
+    /// Leaves of the ways those to copies that have it.
+    fn keep_landed(&self, target: &Target, sent: &mut Sent) {
+        sent.ways.retain(|way| {
+            let is_there = match &target.reservation {
+                Some(_) => true,
+                None => {
+                    target.stripe.get(way.copy).brick == way.brick.id
+                        && !target.stripe.get(way.copy).is_hole()
+                }
+            };
+            !way.failed && is_there && way.brick.is_there()
+        });
+        if let [only] = &sent.ways[..]
+            && target.stripe.rows() > 1
+        {
+            self.bricks.note_sole(&only.brick);
+        }
+    }
+
+    /// Finds out what became of a write to one stripe. The caller holds the sub-blocks, so extents are where they were as long
+    /// as their bricks are there.
     async fn outcome(
         &self,
         inode: &Rc<Inode>,
         target: &Target,
-        brick: &Brick,
-        failed: bool,
+        sent: &mut Sent,
     ) -> Result<Outcome, Errno> {
-        let extent = target.group.get(target.stripe);
+        let stripe = &target.stripe;
+        let was_sent = !sent.ways.is_empty();
+        let has_moved = |way: &Way| {
+            stripe.get(way.copy).is_hole() || stripe.get(way.copy).brick != way.brick.id
+        };
+        let is_elsewhere = sent.ways.iter().any(has_moved);
+        self.keep_landed(target, sent);
         if target.reservation.is_some() {
-            // The lost extent stays recorded until all of the write is there.
-            self.extents.prepare_free(extent).await?;
-            return Ok(if failed { Outcome::Again } else { Outcome::Landed });
+            // The lost extents stay recorded until all of the write is there.
+            for (_, extent) in stripe.extents() {
+                self.extents.prepare_free(extent).await?;
+            }
+            return Ok(if sent.ways.is_empty() { Outcome::Again } else { Outcome::Landed });
         }
-        // A concurrent writer of this stripe has seen the brick fail first, and may be writing elsewhere now.
-        if !is_at(brick, extent) {
+        if !sent.ways.is_empty() {
+            // What is left of a sub-block that only lost copies have is lost with them.
+            let had = sent.ways.iter().fold(0, |all, way| all | stripe.get(way.copy).written);
+            let torn = sent.touched & !sent.covered & !had & stripe.together().written;
+            return Ok(if torn == 0 { Outcome::Landed } else { Outcome::Lost });
+        }
+        if !was_sent {
+            // A concurrent writer of the stripe has left it without an extent, or with a shorter one.
+            return Ok(if sent.is_lost { Outcome::Lost } else { Outcome::Again });
+        }
+        // A concurrent writer has seen a brick fail first, and may be writing elsewhere now.
+        if is_elsewhere {
             return Ok(Outcome::Again);
         }
-        if !failed && brick.is_there() {
-            return Ok(Outcome::Landed);
-        }
-        if extent.written != 0 || brick.is_there() {
+        self.clear_unwritten(inode, stripe).await
+    }
+
+    /// No copy has taken a write: extents that hold nothing, on bricks that are gone, are given up.
+    async fn clear_unwritten(&self, inode: &Rc<Inode>, stripe: &Stripe) -> Result<Outcome, Errno> {
+        let extents: SmallVec<[(u8, Extent); 1]> = stripe.extents().collect();
+        let is_there = extents.iter().any(|(_, extent)| self.bricks.is_there(extent.brick));
+        if stripe.together().written != 0 || is_there {
             return Ok(Outcome::Lost);
         }
-        self.extents.prepare_free(extent).await?;
-        if target.group.get(target.stripe) == extent {
-            let replaced = self.extents.clear(&target.group, target.stripe);
-            self.inodes.extent_replaced(inode, replaced);
+        for (copy, extent) in extents {
+            self.extents.prepare_free(extent).await?;
+            if stripe.get(copy) == extent {
+                let (group, number) = stripe.place(copy);
+                let replaced = self.extents.clear(group, number);
+                self.inodes.extent_replaced(inode, replaced);
+            }
         }
         Ok(Outcome::Again)
     }
@@ -250,12 +336,11 @@ impl Files {
     /// show when it grows.
     fn note_part(&self, inode: &Rc<Inode>, landed: &Landed<'_>) {
         inode.set_ragged(true);
-        for (target, brick, sub_blocks) in landed {
-            if is_at(brick, target.group.get(target.stripe)) {
-                let left = inode.size().saturating_sub(target.stripe * self.geometry.stripe);
-                let inside = self.geometry.touched(0, left.min(self.geometry.stripe));
-                self.add_written(inode, target, sub_blocks & inside);
-            }
+        for (target, sent) in landed.iter().filter(|(target, _)| target.reservation.is_none()) {
+            let start = target.stripe.number() * self.geometry.stripe;
+            let left = inode.size().saturating_sub(start);
+            let inside = self.geometry.touched(0, left.min(self.geometry.stripe));
+            self.note_written(inode, target, sent, inside);
         }
     }
 
@@ -267,7 +352,7 @@ impl Files {
         landed: &Landed<'_>,
         sums: &[u32],
     ) {
-        let has_landed = |stripe| landed.iter().any(|(target, ..)| target.stripe == stripe);
+        let has_landed = |stripe| landed.iter().any(|(target, _)| target.stripe.number() == stripe);
         let first = payload.start / BLOCK;
         let known = (first..).zip(sums).map(|(block, sum)| {
             let stripe = block * BLOCK / self.geometry.stripe;
@@ -277,22 +362,77 @@ impl Files {
     }
 
     /// Records that sub-blocks of a stripe are written.
-    fn publish(&self, inode: &Rc<Inode>, target: &Target, sub_blocks: u32) {
-        match &target.reservation {
-            Some(reserved) => {
-                let (group, stripe) = (&target.group, target.stripe);
-                let replaced = self.extents.publish(group, stripe, reserved, sub_blocks);
-                self.inodes.extent_replaced(inode, replaced);
-            }
-            None => self.add_written(inode, target, sub_blocks),
+    fn publish(&self, inode: &Rc<Inode>, target: &Target, sent: &Sent) {
+        let Some(reserved) = &target.reservation else {
+            self.note_written(inode, target, sent, u32::MAX);
+            return;
+        };
+        let (group, number) = target.stripe.place(0);
+        let replaced = self.extents.publish(group, number, reserved, sent.touched);
+        self.inodes.extent_replaced(inode, replaced);
+        for copy in 1..target.stripe.rows() {
+            self.note_missed(inode, &target.stripe, copy, u32::MAX);
         }
     }
 
-    fn add_written(&self, inode: &Rc<Inode>, target: &Target, sub_blocks: u32) {
-        let extent = target.group.get(target.stripe);
-        let written = extent.written | sub_blocks;
-        if written != extent.written {
-            let replaced = self.extents.set_written(&target.group, target.stripe, written);
+    /// Records which copies have the sub-blocks of `inside`, and which have missed them.
+    fn note_written(&self, inode: &Rc<Inode>, target: &Target, sent: &Sent, inside: u32) {
+        let stripe = &target.stripe;
+        for (copy, extent) in stripe.extents() {
+            let has_landed = sent.ways.iter().any(|way| way.copy == copy);
+            if !has_landed && !sent.ways.is_empty() {
+                self.note_missed(inode, stripe, copy, sent.touched);
+                continue;
+            }
+            let whole =
+                if stripe.rows() == 1 { u32::MAX } else { self.whole_in(stripe, copy, sent) };
+            let written = extent.written | (sent.touched & inside & whole);
+            if has_landed && written != extent.written {
+                let (group, number) = stripe.place(copy);
+                let replaced = self.extents.set_written(group, number, written);
+                self.inodes.extent_replaced(inode, replaced);
+            }
+        }
+    }
+
+    /// The sub-blocks that a copy has all of after a write: it had the rest, or there is no rest.
+    fn whole_in(&self, stripe: &Stripe, copy: u8, sent: &Sent) -> u32 {
+        let others = stripe.extents().filter(|(other, _)| *other != copy);
+        let elsewhere = others.fold(0, |all, (_, extent)| all | extent.written);
+        sent.covered | stripe.get(copy).written | !elsewhere
+    }
+
+    /// A write of these sub-blocks has failed in all copies: it is not known what each has, so one is read from now on.
+    pub(super) fn rely_on_one(&self, inode: &Rc<Inode>, stripe: &Stripe, sub_blocks: u32) {
+        if stripe.rows() == 1 {
+            return;
+        }
+        let has_it = |extent: &Extent| extent.written & sub_blocks != 0;
+        let all = || stripe.extents().filter(|(_, extent)| has_it(extent));
+        let one = all().find(|(_, extent)| self.bricks.is_there(extent.brick)).or(all().next());
+        let others: SmallVec<[u8; 4]> = all()
+            .map(|(copy, _)| copy)
+            .filter(|copy| Some(*copy) != one.map(|one| one.0))
+            .collect();
+        for copy in others {
+            self.note_missed(inode, stripe, copy, sub_blocks);
+        }
+    }
+
+    /// A copy has missed a write of these sub-blocks: what it has of them is not read any more.
+    pub(super) fn note_missed(
+        &self,
+        inode: &Rc<Inode>,
+        stripe: &Stripe,
+        copy: u8,
+        sub_blocks: u32,
+    ) {
+        self.record.note_incomplete();
+        let extent = stripe.get(copy);
+        let left = extent.written & !sub_blocks;
+        if left != extent.written && !planted("missed-write-not-noted") {
+            let (group, number) = stripe.place(copy);
+            let replaced = self.extents.set_written(group, number, left);
             self.inodes.extent_replaced(inode, replaced);
         }
     }

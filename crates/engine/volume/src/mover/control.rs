@@ -168,6 +168,7 @@ impl Mover {
     }
 
     async fn run_to_end(self: &Rc<Self>, running: &Rc<Running>) -> Result<(), Stop> {
+        self.begin_copies(running);
         let result = self.run_job(running).await;
         running.idle().await;
         result?;
@@ -187,6 +188,7 @@ impl Mover {
                 }
             }
             (JobKind::Balance, _) => self.record.set_balanced(),
+            (JobKind::Copies, _) => self.record.set_complete(self.missed_before.get()),
             _ => {}
         }
         Ok(())

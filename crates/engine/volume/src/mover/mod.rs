@@ -14,6 +14,7 @@
 //! there. A move that a crash cuts off has moved nothing.
 
 mod control;
+mod copying;
 mod migrating;
 mod part;
 mod run;

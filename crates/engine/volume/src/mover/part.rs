@@ -39,6 +39,10 @@ pub struct Mover {
     state: RefCell<JobState>,
     /// Told whenever the state of the job changes.
     pub(super) ended: Notify,
+    /// The bricks that were there when copies were made last without being asked.
+    pub(super) tried_with: RefCell<Vec<u16>>,
+    /// The copies that had missed something when the job that makes them began.
+    pub(super) missed_before: Cell<u64>,
     /// The volume is being closed: no job starts or goes on any more.
     pub(super) suspended: Cell<bool>,
 }
@@ -62,6 +66,8 @@ impl Mover {
             current: RefCell::new(None),
             state: RefCell::new(JobState::Running),
             ended: Notify::new(&parts.shard),
+            tried_with: RefCell::default(),
+            missed_before: Cell::new(0),
             suspended: Cell::new(false),
         }
     }

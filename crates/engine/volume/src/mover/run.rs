@@ -30,11 +30,11 @@ const ROOM_WAITS: u32 = 32;
 /// A stripe to be moved.
 #[derive(Clone)]
 pub(super) struct Move {
-    inode: Rc<Inode>,
-    stripe: u64,
-    from: u16,
-    to: u16,
-    bytes: u64,
+    pub(super) inode: Rc<Inode>,
+    pub(super) stripe: u64,
+    pub(super) from: u16,
+    pub(super) to: u16,
+    pub(super) bytes: u64,
 }
 
 impl Mover {
@@ -77,8 +77,13 @@ impl Mover {
             }
             running.set_cursor((0, 0));
         }
+        let is_copies = running.record.get().kind == JobKind::Copies;
         match running.errors.get() {
             0 => Ok(()),
+            errors if is_copies => Err(Stop::Failed(format!(
+                "{errors} stripes could not get all their copies: a brick is away, has failed or is full; see: braid volume \
+                 status"
+            ))),
             errors => Err(Stop::Failed(format!(
                 "{errors} stripes could not be moved: a brick failed or is full; see: braid volume status"
             ))),
@@ -183,6 +188,9 @@ impl Mover {
         };
         let extents = self.extents.group(&inode.extents, group).await?;
         let mut placed = extents.placed();
+        if job.kind == JobKind::Copies {
+            return self.copies_missing(&inode, group, &placed).await;
+        }
         if job.kind == JobKind::Defrag {
             placed.retain(|(_, extent)| u64::from(extent.blocks) == self.geometry.blocks());
             return Ok(self.scattered(&inode, &placed));
@@ -265,6 +273,18 @@ impl Mover {
         let mut to = self.bricks.get(one.to).ok_or(Errno::NoSpace)?;
         for _ in 0..ROOM_WAITS {
             let _gate = self.gate.enter().await;
+            if job.kind == JobKind::Copies {
+                return self.files.make_copies(&one.inode, one.stripe).await;
+            }
+            let avoid = self.files.others_of(&one.inode, one.stripe).await?;
+            if avoid.contains(&to.id) {
+                // Two copies on one brick would be one.
+                if !matches!(job.kind, JobKind::Remove | JobKind::Flush) {
+                    return Ok(Moved::NotThere);
+                }
+                let other = self.instead(job, &one.inode, one.stripe, &avoid);
+                to = other.and_then(|id| self.bricks.get(id)).ok_or(Errno::NoSpace)?;
+            }
             match self.files.move_stripe(&one.inode, one.stripe, one.from, &to).await {
                 Err(Errno::NoSpace) => {}
                 other => return other,
@@ -282,7 +302,7 @@ impl Mover {
             if job.kind != JobKind::Remove {
                 return Err(Errno::NoSpace);
             }
-            let other = self.instead(job, &one.inode, one.stripe);
+            let other = self.instead(job, &one.inode, one.stripe, &avoid);
             self.record.note_unbalanced();
             to = other.and_then(|id| self.bricks.get(id)).ok_or(Errno::NoSpace)?;
         }

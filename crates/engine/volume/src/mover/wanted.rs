@@ -1,6 +1,7 @@
 //! Where a job wants a stripe to be.
 
 use super::part::Mover;
+use crate::extents::Avoid;
 use crate::namespace::Inode;
 use braid_format::volume::extent::Extent;
 use braid_format::volume::job::{JobKind, JobRecord};
@@ -35,12 +36,20 @@ impl Mover {
             _ => return None,
         };
         let is_there = |id| self.bricks.get(id).is_some_and(|brick| brick.is_there());
-        (to != extent.brick && is_there(extent.brick)).then_some(to)
+        // What leaves a brick that is gone comes from other copies.
+        let can = is_there(extent.brick) || job.kind == JobKind::Remove;
+        (to != extent.brick && can).then_some(to)
     }
 
     /// Another brick with room, when the one that a stripe belongs on has none.
-    pub(super) fn instead(&self, job: &JobRecord, inode: &Inode, stripe: u64) -> Option<u16> {
-        let fits = |id| Some(id) != job.brick;
+    pub(super) fn instead(
+        &self,
+        job: &JobRecord,
+        inode: &Inode,
+        stripe: u64,
+        avoid: &Avoid,
+    ) -> Option<u16> {
+        let fits = |id| Some(id) != job.brick && !avoid.contains(&id);
         let blocks = self.geometry.blocks();
         self.extents.placement().other(inode.ino(), stripe, blocks, fits)
     }

@@ -125,6 +125,8 @@ impl Namespace {
             // Where the directory's files are to lie somewhere, or to stay, new ones are too.
             let (pinned, brick) = (parent.flags & FLAG_PINNED, parent.brick);
             let inherits_project = parent.flags & FLAG_INHERIT_PROJECT;
+            let has_data = matches!(node.kind, Kind::File | Kind::Directory);
+            let copies = if has_data { parent.copies } else { 1 };
             InodeRecord {
                 kind: nibble_of(node.kind),
                 perm: setgid,
@@ -145,17 +147,10 @@ impl Namespace {
                 parent: if is_directory { directory.ino() } else { 0 },
                 next_cookie: u64::from(is_directory),
                 entries: 0,
-                brick: if matches!(node.kind, Kind::File | Kind::Directory) {
-                    brick
-                } else {
-                    NO_BRICK
-                },
+                brick: if has_data { brick } else { NO_BRICK },
                 project: if inherits_project != 0 { parent.project } else { 0 },
-                copies: if matches!(node.kind, Kind::File | Kind::Directory) {
-                    parent.copies
-                } else {
-                    1
-                },
+                copies,
+                held: copies,
                 target: node.target.to_vec(),
             }
         })

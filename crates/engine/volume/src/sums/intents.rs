@@ -1,34 +1,64 @@
-//! Intents: regions of files of which blocks are being written over in place.
+//! Intents: regions of files of which blocks are being written over in place, and regions of copies that miss something.
+//!
+//! One of a file with copies is there, in memory only, also while blocks are written for the first time or are moved: should a brick
+//! lose what it has not made durable, the region is recorded with the brick's number, and its copies there are not
+//! trusted until they were made equal to the others.
 
 use super::window::{Key, Window};
 use crate::transactions::TransactionNr;
 use braid_filesystem::Ino;
 use braid_format::volume::keys;
-use braid_format::volume::sums::PER_REGION;
+use braid_format::volume::sums::{IntentRecord, PER_REGION};
 use braid_kv::Change;
+use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// A region that nobody has written to for so long loses its intent, in nanoseconds.
 const QUIET_NANOS: u64 = 5_000_000_000;
 /// Windows whose records wait for that, at most: 32 MiB of them.
 const HELD_MAX: usize = 32 << 10;
-/// The record of an intent.
-const RECORD: u8 = 1;
+
+/// Bricks by their numbers.
+pub type Stale = SmallVec<[u16; 2]>;
 
 /// An intent.
+#[derive(Default)]
 struct Intent {
     /// The transaction that has it.
     since: TransactionNr,
+    /// It is recorded, or about to be, that blocks are written over.
+    written_over: bool,
     /// Writes that are under way.
     users: usize,
     /// The time since when there is none.
     quiet_since: u64,
     /// It was there at the mount, after a crash: the checksums of the region may be of before.
     doubtful: bool,
+    /// The file may have copies.
+    copied: bool,
+    /// Bricks whose copies of the region have lost something.
+    stale: Stale,
     /// Windows whose checksums have changed and are recorded when it goes.
     held: BTreeMap<u64, Rc<Window>>,
+}
+
+impl Intent {
+    fn record(&self, region: &Key) -> Change {
+        let record = IntentRecord { written_over: self.written_over, stale: self.stale.to_vec() };
+        (keys::intent(region.0, region.1), record.encode())
+    }
+}
+
+/// A region whose blocks or copies are not known to be right.
+pub struct Unsettled {
+    /// The file and the number of the region.
+    pub region: Key,
+    /// Checksums may be of before the last crash, and copies may differ.
+    pub doubtful: bool,
+    /// The bricks whose copies have lost something.
+    pub stale: Stale,
 }
 
 /// The intents of a mount.
@@ -37,6 +67,14 @@ pub(super) struct Intents {
     table: RefCell<BTreeMap<Key, Intent>>,
     held: Cell<usize>,
     doubtful: Cell<usize>,
+    /// Intents with bricks that are stale.
+    stale: Cell<usize>,
+    /// Those with copies that the transaction which is being committed takes away: their last writes are not durable yet.
+    going: RefCell<BTreeSet<Key>>,
+    /// Those that have a brick more that is stale, which no transaction has yet.
+    unrecorded: RefCell<BTreeSet<Key>>,
+    /// Those of them that the transaction has which is being committed; if that is refused the next one has them.
+    recording: RefCell<BTreeSet<Key>>,
     /// All go as soon as nobody writes.
     closing: Cell<bool>,
 }
@@ -48,30 +86,41 @@ pub(super) fn region_of((ino, window): Key) -> Key {
 
 impl Intents {
     /// One that an earlier life has left.
-    pub(super) fn found(&self, region: Key) {
+    pub(super) fn found(&self, region: Key, record: &IntentRecord) {
+        let doubtful = record.written_over;
+        let stale = Stale::from_slice(&record.stale);
+        self.doubtful.set(self.doubtful.get() + usize::from(doubtful));
+        self.stale.set(self.stale.get() + usize::from(!stale.is_empty()));
         let intent =
-            Intent { since: 0, users: 0, quiet_since: 0, doubtful: true, held: BTreeMap::new() };
-        if self.table.borrow_mut().insert(region, intent).is_none() {
-            self.doubtful.set(self.doubtful.get() + 1);
-        }
+            Intent { written_over: doubtful, doubtful, stale, copied: true, ..Intent::default() };
+        self.table.borrow_mut().insert(region, intent);
     }
 
-    /// A write to the region begins. Gives the transaction that has the intent, and the record if it is new in the open one,
-    /// which is `open`.
+    /// A write to the region begins, over what is there: gives the transaction that has the intent, and the record if it
+    /// is new in the open one, which is `open`. `copied`: the file has copies.
     pub(super) fn begin(
         &self,
         region: Key,
         open: TransactionNr,
+        copied: bool,
     ) -> (TransactionNr, Option<Change>) {
         let mut table = self.table.borrow_mut();
-        let mut is_new = false;
-        let intent = table.entry(region).or_insert_with(|| {
-            is_new = true;
-            Intent { since: open, users: 0, quiet_since: 0, doubtful: false, held: BTreeMap::new() }
-        });
+        let intent = table.entry(region).or_default();
         intent.users += 1;
-        let record = || (keys::intent(region.0, region.1), Some(vec![RECORD]));
-        (intent.since, is_new.then(record))
+        intent.copied |= copied;
+        let is_new = !std::mem::replace(&mut intent.written_over, true);
+        if is_new {
+            intent.since = open;
+        }
+        (intent.since, is_new.then(|| intent.record(&region)))
+    }
+
+    /// A write to the region of a file with copies begins, where nothing is yet.
+    pub(super) fn begin_first(&self, region: Key) {
+        let mut table = self.table.borrow_mut();
+        let intent = table.entry(region).or_default();
+        intent.users += 1;
+        intent.copied = true;
     }
 
     /// A write to the region has ended.
@@ -86,7 +135,8 @@ impl Intents {
     pub(super) fn hold(&self, window: &Rc<Window>) -> bool {
         let key = window.key();
         let mut table = self.table.borrow_mut();
-        let Some(intent) = table.get_mut(&region_of(key)) else { return false };
+        let intent = table.get_mut(&region_of(key)).filter(|intent| intent.written_over);
+        let Some(intent) = intent else { return false };
         if intent.held.insert(key.1, Rc::clone(window)).is_none() {
             self.held.set(self.held.get() + 1);
         }
@@ -108,9 +158,13 @@ impl Intents {
         let range = table.range((ino, 0)..=(ino, u64::MAX));
         let found: Vec<_> = range.map(|(region, intent)| (region.1, intent.doubtful)).collect();
         for (region, _) in &found {
-            if let Some(intent) = table.remove(&(ino, *region)) {
+            let key = (ino, *region);
+            self.going.borrow_mut().remove(&key);
+            self.unrecorded.borrow_mut().remove(&key);
+            if let Some(intent) = table.remove(&key) {
                 self.held.set(self.held.get() - intent.held.len());
                 self.doubtful.set(self.doubtful.get() - usize::from(intent.doubtful));
+                self.stale.set(self.stale.get() - usize::from(!intent.stale.is_empty()));
             }
         }
         found
@@ -127,11 +181,25 @@ impl Intents {
             && self.table.borrow().get(&region).is_some_and(|intent| intent.doubtful)
     }
 
-    /// All such regions.
-    pub(super) fn all_doubtful(&self) -> Vec<Key> {
+    /// The bricks whose copies of the region have lost something.
+    pub(super) fn stale_in(&self, region: Key) -> Stale {
+        if self.stale.get() == 0 {
+            return Stale::new();
+        }
         let table = self.table.borrow();
-        let doubtful = table.iter().filter(|(_, intent)| intent.doubtful);
-        doubtful.map(|(region, _)| *region).collect()
+        table.get(&region).map(|intent| intent.stale.clone()).unwrap_or_default()
+    }
+
+    /// All regions that are not known to be right.
+    pub(super) fn unsettled(&self) -> Vec<Unsettled> {
+        let table = self.table.borrow();
+        let found = table.iter().filter(|(_, intent)| intent.doubtful || !intent.stale.is_empty());
+        let unsettled = found.map(|(region, intent)| Unsettled {
+            region: *region,
+            doubtful: intent.doubtful,
+            stale: intent.stale.clone(),
+        });
+        unsettled.collect()
     }
 
     /// All checksums of the region are right, or held to be recorded so.
@@ -141,6 +209,63 @@ impl Intents {
         {
             self.doubtful.set(self.doubtful.get() - 1);
         }
+    }
+
+    /// Some brick has lost what it had taken since its last flush: what was written lately of copies there.
+    pub(super) fn lost(&self, brick: u16) {
+        let mut table = self.table.borrow_mut();
+        let going = self.going.borrow();
+        let copied = table.iter().filter(|(_, intent)| intent.copied).map(|(region, _)| *region);
+        let regions: BTreeSet<Key> = copied.chain(going.iter().copied()).collect();
+        drop(going);
+        for region in regions {
+            self.add_stale(table.entry(region).or_default(), region, brick);
+        }
+    }
+
+    /// A copy of the region on `brick` is not as the others are.
+    pub(super) fn note_stale(&self, region: Key, brick: u16) {
+        self.add_stale(self.table.borrow_mut().entry(region).or_default(), region, brick);
+    }
+
+    fn add_stale(&self, intent: &mut Intent, region: Key, brick: u16) {
+        intent.copied = true;
+        if !intent.stale.contains(&brick) {
+            self.stale.set(self.stale.get() + usize::from(intent.stale.is_empty()));
+            intent.stale.push(brick);
+        }
+        self.unrecorded.borrow_mut().insert(region);
+    }
+
+    /// The copies of the region on these bricks are as the others are.
+    pub(super) fn filled(&self, region: Key, bricks: &[u16]) {
+        let mut table = self.table.borrow_mut();
+        let Some(intent) = table.get_mut(&region).filter(|intent| !intent.stale.is_empty()) else {
+            return;
+        };
+        intent.stale.retain(|brick| !bricks.contains(brick));
+        if intent.stale.is_empty() {
+            self.stale.set(self.stale.get() - 1);
+        }
+        self.unrecorded.borrow_mut().insert(region);
+    }
+
+    /// A brick more is stale somewhere, or one less, which no transaction has yet.
+    pub(super) fn has_unrecorded(&self) -> bool {
+        !self.unrecorded.borrow().is_empty()
+    }
+
+    /// The records of those.
+    pub(super) fn take_unrecorded(&self) -> Vec<Change> {
+        let mut regions = self.unrecorded.take();
+        regions.append(&mut self.recording.borrow_mut());
+        self.recording.borrow_mut().extend(&regions);
+        let table = self.table.borrow();
+        let record = |region: &Key| match table.get(region) {
+            Some(intent) => intent.record(region),
+            None => (keys::intent(region.0, region.1), None),
+        };
+        regions.iter().map(record).collect()
     }
 
     /// From now on intents go as soon as nobody writes.
@@ -154,13 +279,17 @@ impl Intents {
     }
 
     fn is_due(&self, intent: &Intent, now: u64) -> bool {
-        let is_quiet = self.closing.get() || now.saturating_sub(intent.quiet_since) >= QUIET_NANOS;
-        is_quiet && intent.users == 0 && !intent.doubtful
+        let is_quiet = self.closing.get()
+            || !intent.written_over
+            || now.saturating_sub(intent.quiet_since) >= QUIET_NANOS;
+        let is_kept = !intent.written_over && !intent.stale.is_empty();
+        is_quiet && !is_kept && intent.users == 0 && !intent.doubtful
     }
 
-    /// Some intents can go.
+    /// Some recorded intents can go.
     pub(super) fn any_due(&self, now: u64) -> bool {
-        self.table.borrow().values().any(|intent| self.is_due(intent, now))
+        let table = self.table.borrow();
+        table.values().any(|intent| intent.written_over && self.is_due(intent, now))
     }
 
     /// Takes those away that can go, into transaction `closed`: the records of their windows, and of their absence.
@@ -177,10 +306,23 @@ impl Intents {
                 }
             }
             if is_due {
-                records.push((keys::intent(region.0, region.1), None));
+                if intent.copied {
+                    self.going.borrow_mut().insert(*region);
+                }
+                let was_recorded = std::mem::take(&mut intent.written_over);
+                if was_recorded {
+                    records.push(intent.record(region));
+                }
             }
-            !is_due
+            !is_due || !intent.stale.is_empty()
         });
+        records.extend(self.take_unrecorded());
         records
+    }
+
+    /// The transaction that was closed last is durable, and the data that was written before.
+    pub(super) fn committed(&self) {
+        self.going.borrow_mut().clear();
+        self.recording.borrow_mut().clear();
     }
 }

@@ -12,10 +12,14 @@
 //! it. While there is one, checksums of the region that change stay in memory; they are recorded, and the intent taken away,
 //! in one transaction when the region has been left alone for a while. After a crash the checksums of a region that has an
 //! intent are in doubt: bytes that do not agree are taken as they are, and get a checksum again.
+//!
+//! Copies rely on the same marks: after a crash those of a region that has one are made equal, and where a brick has lost what it had
+//! not made durable, the mark says that its copies of the region are stale.
 
 mod intents;
 mod part;
 mod window;
 
-pub use part::{Of, Prepared, Sums};
+pub use intents::Unsettled;
+pub use part::{Of, Over, Prepared, Sums};
 pub use window::Windows;

@@ -1,12 +1,12 @@
 //! Checksums are loaded, compared, changed and recorded.
 
-use super::intents::{Intents, region_of};
+use super::intents::{Intents, Stale, Unsettled, region_of};
 use super::window::{Key, Window, Windows};
-use crate::transactions::{Part, Transactions};
+use crate::transactions::{Part, TransactionNr, Transactions};
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::BLOCK;
 use braid_format::volume::keys;
-use braid_format::volume::sums::{PER_REGION, PER_WINDOW, parse};
+use braid_format::volume::sums::{IntentRecord, PER_REGION, PER_WINDOW, parse};
 use braid_kv::Change;
 use braid_shard::Shard;
 use braid_shard::plant::planted;
@@ -22,6 +22,9 @@ const KEPT_WINDOWS: usize = 64 << 10;
 const WINDOW_BYTES: u64 = 1050;
 /// Intents that are looked for at a time.
 const AT_ONCE: usize = 1024;
+
+/// Blocks of a region.
+const REGION: u64 = PER_WINDOW * PER_REGION;
 
 /// The file that checksums are asked for.
 #[derive(Clone, Copy, Debug)]
@@ -44,8 +47,23 @@ pub struct Sums {
     /// Those that have changed in the open transaction.
     changed: RefCell<BTreeMap<Key, Rc<Window>>>,
     intents: Intents,
+    /// The transaction that has the last marks of copies that a brick has lost.
+    marked: Cell<TransactionNr>,
     /// Blocks whose bytes were not what was written, since the mount.
     mismatches: Cell<u64>,
+    /// Of them those that another copy has mended.
+    mended: Cell<u64>,
+}
+
+/// What a write is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// A file without copies: what is there of checksums says it.
+    Sums,
+    /// Blocks of copies that have nothing yet, or get what another has.
+    Nothing,
+    /// Blocks of copies that have something.
+    Copies,
 }
 
 /// A write of some blocks may go: what is written over in place has an intent for as long as this is held.
@@ -53,6 +71,15 @@ pub struct Prepared {
     windows: Windows,
     sums: Rc<Sums>,
     regions: SmallVec<[Key; 1]>,
+}
+
+impl Prepared {
+    fn mark_first(&mut self, ino: Ino, blocks: &Range<u64>) {
+        for number in blocks.start / REGION..blocks.end.div_ceil(REGION) {
+            self.sums.intents.begin_first((ino, number));
+            self.regions.push((ino, number));
+        }
+    }
 }
 
 impl Drop for Prepared {
@@ -74,7 +101,9 @@ impl Sums {
             known: RefCell::default(),
             changed: RefCell::default(),
             intents: Intents::default(),
+            marked: Cell::new(0),
             mismatches: Cell::new(0),
+            mended: Cell::new(0),
         }
     }
 
@@ -92,9 +121,11 @@ impl Sums {
         while let Some(start) = from.take() {
             let end = keys::after(&keys::intent(0, 0)[..1]);
             let (pairs, next) = self.transactions.scanned(&start, &end, AT_ONCE).await?;
-            for (key, _) in &pairs {
+            for (key, value) in &pairs {
                 if let (Some(ino), Some(region)) = (keys::ino_of(key), keys::second_of(key)) {
-                    self.intents.found((ino, region));
+                    let record = IntentRecord::parse(ino, region, value);
+                    let record = record.map_err(|error| self.transactions.damaged(&error))?;
+                    self.intents.found((ino, region), &record);
                 }
             }
             from = next;
@@ -151,22 +182,37 @@ impl Sums {
     ///
     /// # Errors
     /// When the store fails, or has no room.
-    pub async fn prepare(self: &Rc<Self>, file: Of, blocks: Range<u64>) -> Result<Prepared, Errno> {
+    pub async fn prepare(
+        self: &Rc<Self>,
+        file: Of,
+        blocks: Range<u64>,
+        over: Over,
+    ) -> Result<Prepared, Errno> {
         let windows = self.load(file, blocks.clone()).await?;
         let mut prepared =
             Prepared { windows, sums: Rc::clone(self), regions: SmallVec::default() };
-        let born = prepared.windows.known_in(blocks.clone()).map(|window| window.born()).min();
-        let Some(born) = born.filter(|_| !planted("no-intent")) else { return Ok(prepared) };
-        let region_blocks = PER_WINDOW * PER_REGION;
+        let known = prepared.windows.known_in(blocks.clone()).map(|window| window.born()).min();
+        let born = match over {
+            Over::Sums => known,
+            Over::Nothing => None,
+            // Where no checksum is known the copies may differ all the same after a crash.
+            Over::Copies => Some(known.unwrap_or(0)),
+        };
+        let Some(born) = born.filter(|_| !planted("no-intent")) else {
+            if over != Over::Sums {
+                prepared.mark_first(file.ino, &blocks);
+            }
+            return Ok(prepared);
+        };
         let mut needed = 0;
-        for number in blocks.start / region_blocks..blocks.end.div_ceil(region_blocks) {
+        for number in blocks.start / REGION..blocks.end.div_ceil(REGION) {
             let region = (file.ino, number);
-            needed = self.begin(region).max(needed);
+            needed = self.begin(region, over != Over::Sums).max(needed);
             prepared.regions.push(region);
             // Whoever writes on comes to the next one soon, and need not wait then.
             let next = (file.ino, number + 1);
-            if (number + 1).saturating_mul(region_blocks * BLOCK) < file.size {
-                self.begin(next);
+            if (number + 1).saturating_mul(REGION * BLOCK) < file.size {
+                self.begin(next, over != Over::Sums);
                 self.intents.end(next, self.shard.now());
             }
         }
@@ -179,8 +225,8 @@ impl Sums {
     }
 
     /// One user more of the intent of a region; gives the transaction that it is in.
-    fn begin(&self, region: Key) -> u64 {
-        let (since, record) = self.intents.begin(region, self.transactions.number());
+    fn begin(&self, region: Key, copied: bool) -> u64 {
+        let (since, record) = self.intents.begin(region, self.transactions.number(), copied);
         if let Some((key, value)) = record {
             self.transactions.set(key, value);
         }
@@ -258,9 +304,33 @@ impl Sums {
         self.intents.is_doubtful(region_of((ino, block / PER_WINDOW)))
     }
 
-    /// The regions in which such checksums are: files and numbers.
-    pub fn doubtful(&self) -> Vec<(Ino, u64)> {
-        self.intents.all_doubtful()
+    /// The bricks whose copies of a block have lost something, perhaps.
+    pub fn stale_at(&self, ino: Ino, block: u64) -> Stale {
+        self.intents.stale_in(region_of((ino, block / PER_WINDOW)))
+    }
+
+    /// The regions that are in doubt, or have copies that miss something.
+    pub fn unsettled(&self) -> Vec<Unsettled> {
+        self.intents.unsettled()
+    }
+
+    /// Brick `brick` has lost what it had taken since its last flush: its copies of what was written lately are stale.
+    pub fn lost(&self, brick: u16) {
+        if planted("mark-not-made") {
+            return;
+        }
+        self.intents.lost(brick);
+        self.marked.set(self.transactions.number());
+    }
+
+    /// The copy of a region on `brick` is not as the others are.
+    pub fn note_stale(&self, region: (Ino, u64), brick: u16) {
+        self.intents.note_stale(region, brick);
+    }
+
+    /// The copies of a region on these bricks are as the others are.
+    pub fn filled(&self, region: (Ino, u64), bricks: &[u16]) {
+        self.intents.filled(region, bricks);
     }
 
     /// A region is in doubt no more.
@@ -278,6 +348,24 @@ impl Sums {
         self.mismatches.get()
     }
 
+    /// A block that could not be read, or was not as it was written, was written again as another copy has it.
+    pub fn note_mended(&self) {
+        self.mended.set(self.mended.get() + 1);
+    }
+
+    /// Blocks that were mended from another copy since the mount.
+    pub fn mended(&self) -> u64 {
+        self.mended.get()
+    }
+
+    /// A write of blocks of copies begins that is over nothing: see [`prepare`](Sums::prepare), which also loads checksums.
+    pub fn mark(self: &Rc<Self>, file: Of, blocks: Range<u64>) -> Prepared {
+        let windows = Windows::default();
+        let mut marked = Prepared { windows, sums: Rc::clone(self), regions: SmallVec::default() };
+        marked.mark_first(file.ino, &blocks);
+        marked
+    }
+
     /// Nothing is written from now on: the next commit has all that is known.
     pub fn close_soon(&self) {
         self.intents.close_soon();
@@ -293,6 +381,7 @@ impl Part for Sums {
     fn is_dirty(&self) -> bool {
         !self.changed.borrow().is_empty()
             || self.intents.holds_much()
+            || self.intents.has_unrecorded()
             || self.intents.any_due(self.shard.now())
     }
 
@@ -303,5 +392,17 @@ impl Part for Sums {
         let mut records: Vec<Change> = changed.values().map(|window| window.record()).collect();
         records.extend(self.intents.take_due(self.shard.now(), closed));
         records
+    }
+
+    fn late(&self) -> Vec<Change> {
+        self.intents.take_unrecorded()
+    }
+
+    fn needed(&self) -> TransactionNr {
+        self.marked.get()
+    }
+
+    fn committed(&self) {
+        self.intents.committed();
     }
 }

@@ -13,7 +13,7 @@ const STRIPE: u64 = 128 << 10;
 
 /// The faults of a brick.
 #[derive(Default)]
-struct Moods {
+pub(super) struct Moods {
     /// Requests wait for [`release`](Frail::release).
     holds: Cell<bool>,
     /// Requests fail so.
@@ -23,7 +23,7 @@ struct Moods {
 
 /// A brick with moods.
 #[derive(Clone)]
-struct Frail {
+pub(super) struct Frail {
     info: DeviceInfo,
     inner: Rc<dyn Device>,
     moods: Rc<Moods>,
@@ -36,15 +36,15 @@ impl Frail {
         Frail { info, inner, moods: Rc::default() }
     }
 
-    fn hold(&self) {
+    pub(super) fn hold(&self) {
         self.moods.holds.set(true);
     }
 
-    fn fail(&self, kind: IoErrorKind) {
+    pub(super) fn fail(&self, kind: IoErrorKind) {
         self.moods.error.set(Some(kind));
     }
 
-    fn waiting(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.moods.held.borrow().len()
     }
 
@@ -82,7 +82,7 @@ impl Device for Frail {
 }
 
 /// Mounts the volume over bricks with moods.
-fn mount(world: &World, store: &ModelStore, caches: bool) -> (Rc<Volume>, Vec<Frail>) {
+pub(super) fn mount(world: &World, store: &ModelStore, caches: bool) -> (Rc<Volume>, Vec<Frail>) {
     let bricks: Vec<Frail> = world.bricks.iter().map(|ram| Frail::new(ram, caches)).collect();
     let mut from = world.mount_of(store);
     for (brick, frail) in from.devices.iter_mut().zip(&bricks) {

@@ -2,6 +2,7 @@
 
 mod asked;
 mod checking;
+mod copies;
 mod cut;
 mod durability;
 mod failing;
@@ -46,6 +47,11 @@ impl Drop for World {
 impl World {
     /// Bricks of so many MiB each, and the store of a new volume on them.
     pub fn new(stripe: u64, sizes: &[u64]) -> (World, ModelStore) {
+        World::with_copies(stripe, sizes, 1)
+    }
+
+    /// The same of a volume whose files have so many copies.
+    pub fn with_copies(stripe: u64, sizes: &[u64], copies: u8) -> (World, ModelStore) {
         let shard = Shard::with_ring(0).unwrap();
         let bricks: Vec<Ram> = sizes.iter().map(|size| Ram::new("ram", size << 20)).collect();
         let store = ModelStore::new(&shard);
@@ -59,7 +65,7 @@ impl World {
                 blocks: (size << 20) / BLOCK,
             })
             .collect();
-        let format = Format { stripe, checksums: true, copies: 1 };
+        let format = Format { stripe, checksums: true, copies };
         let records =
             first_records(Uuid::from_u128(99), format, &new, ME, Time::default()).unwrap();
         let commit = store.commit(records);

@@ -31,7 +31,7 @@ fn find(ram: &SharedMemory, byte: u8) -> usize {
 }
 
 /// Waits for what happens in the background.
-async fn comes(volume: &Volume, is: impl Fn() -> bool) {
+pub(super) async fn comes(volume: &Volume, is: impl Fn() -> bool) {
     let patience = Instant::now() + Duration::from_secs(20);
     while !is() {
         assert!(Instant::now() < patience, "it does not come");
@@ -106,7 +106,7 @@ fn bytes_that_a_crash_left_newer_than_their_checksums_are_taken_and_get_new_ones
         assert!(bytes[..8192].iter().all(|byte| *byte == 1));
         assert!(bytes[8192..16_384].iter().all(|byte| *byte == 2));
         let sums = Rc::clone(&volume.sums);
-        comes(&volume, || sums.doubtful().is_empty()).await;
+        comes(&volume, || sums.unsettled().is_empty()).await;
         volume.close().await.unwrap();
         assert_eq!(intents(&own).await, 0);
     });

@@ -42,6 +42,16 @@ pub trait Part {
     /// The records of what has changed. What changes from here on belongs to the next transaction.
     fn close(&self) -> Vec<Change>;
 
+    /// Records of what has happened while bricks were flushed for the transaction that was closed last: they go with it.
+    fn late(&self) -> Vec<Change> {
+        Vec::new()
+    }
+
+    /// The transaction that has to be durable before anybody is told that his data is.
+    fn needed(&self) -> TransactionNr {
+        0
+    }
+
     /// The records that were given last are durable.
     fn committed(&self) {}
 }

@@ -79,6 +79,8 @@ pub struct InodeRecord {
     pub project: u32,
     /// The number of copies that its stripes are to have, 1 to 4; of a directory: those of what is made in it.
     pub copies: u8,
+    /// Copies of its stripes that may have extents, from `copies` to 4: it had as many before.
+    pub held: u8,
     /// The target of a symbolic link.
     pub target: Vec<u8>,
 }
@@ -87,7 +89,8 @@ pub struct InodeRecord {
 #[repr(C)]
 struct Raw {
     kind: u8,
-    /// 0 stands for one: records of before there were copies.
+    /// The lower four bits: the copies that are to be; the upper: those that may be. 0 stands for one of both: records of
+    /// before there were copies.
     copies: u8,
     perm: U16,
     uid: U32,
@@ -117,7 +120,7 @@ impl InodeRecord {
         let stamps = [self.atime, self.mtime, self.ctime, self.crtime];
         let raw = Raw {
             kind: self.kind,
-            copies: if self.copies > 1 { self.copies } else { 0 },
+            copies: if self.held > 1 { self.copies | self.held << 4 } else { 0 },
             perm: self.perm.into(),
             uid: self.uid.into(),
             gid: self.gid.into(),
@@ -155,7 +158,8 @@ impl InodeRecord {
         if !matches!(raw.kind, 1 | 2 | 4 | 6 | 8 | 10 | 12) {
             return Err(wrong("no such type of file"));
         }
-        if raw.copies > COPIES_MAX {
+        let (copies, held) = ((raw.copies & 15).max(1), (raw.copies >> 4).max(1));
+        if copies > held || held > COPIES_MAX {
             return Err(wrong("more copies than there can be"));
         }
         let stamp =
@@ -180,9 +184,16 @@ impl InodeRecord {
             entries: raw.entries.get(),
             brick: raw.brick.get(),
             project: raw.project.get(),
-            copies: raw.copies.max(1),
+            copies,
+            held,
             target: target.to_vec(),
         })
+    }
+
+    /// It is to have so many copies.
+    pub fn set_copies(&mut self, copies: u8) {
+        self.copies = copies;
+        self.held = self.held.max(copies);
     }
 
     /// True when balance and flush leave its stripes where they are.

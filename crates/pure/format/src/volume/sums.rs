@@ -42,6 +42,47 @@ pub fn parse(ino: u64, window: u64, bytes: &[u8]) -> Result<Vec<u32>, RecordErro
     Ok(sums.iter().map(|sum| u32::from_le_bytes(*sum)).collect())
 }
 
+/// The mark of a region, of 256 windows of a file: an octet, then the bricks, two bytes each. Such a region has blocks that are being
+/// written over in place (octet 1), or only copies that miss something (octet 2).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IntentRecord {
+    /// Blocks are being written over: after a crash their checksums may be of before, and copies may differ.
+    pub written_over: bool,
+    /// The bricks whose copies of the region have lost something, and are not to be trusted.
+    pub stale: Vec<u16>,
+}
+
+impl IntentRecord {
+    /// The record; `None` when there is nothing to be said.
+    pub fn encode(&self) -> Option<Vec<u8>> {
+        let kind = match (self.written_over, self.stale.is_empty()) {
+            (true, _) => 1,
+            (false, false) => 2,
+            (false, true) => return None,
+        };
+        let mut bytes = vec![kind];
+        bytes.extend(self.stale.iter().flat_map(|brick| brick.to_le_bytes()));
+        Some(bytes)
+    }
+
+    /// Reads the record of region `region` of file `ino`.
+    ///
+    /// # Errors
+    /// When its length is wrong, or there is no such kind.
+    pub fn parse(ino: u64, region: u64, bytes: &[u8]) -> Result<IntentRecord, RecordError> {
+        let wrong = |why| RecordError::new(format!("the mark of file {ino}, region {region}"), why);
+        let (kind, bricks) = bytes.split_first().ok_or_else(|| wrong("empty"))?;
+        let (bricks, []) = bricks.as_chunks::<2>() else {
+            return Err(wrong("not a whole number of bricks"));
+        };
+        let stale = bricks.iter().map(|brick| u16::from_le_bytes(*brick)).collect();
+        match kind {
+            1 | 2 => Ok(IntentRecord { written_over: *kind == 1, stale }),
+            _ => Err(wrong("no such kind")),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +96,22 @@ mod tests {
         assert_eq!(encode(&[UNKNOWN; 9]), None);
         assert!(parse(1, 0, &bytes[..7]).is_err());
         assert!(parse(1, 0, &[1; 1028]).is_err());
+    }
+
+    #[test]
+    fn a_mark_is_read_as_written() {
+        for written_over in [true, false] {
+            for stale in [vec![], vec![3, 4095]] {
+                let mark = IntentRecord { written_over, stale };
+                match mark.encode() {
+                    Some(bytes) => assert_eq!(IntentRecord::parse(1, 2, &bytes), Ok(mark)),
+                    None => assert_eq!(mark, IntentRecord::default()),
+                }
+            }
+        }
+        for damaged in [&[][..], &[3], &[1, 2]] {
+            assert!(IntentRecord::parse(1, 2, damaged).is_err());
+        }
     }
 
     #[test]

@@ -34,6 +34,7 @@ fn an_inode(size: u64, nanos: u32, target: Vec<u8>) -> InodeRecord {
         brick: NO_BRICK,
         project: 7,
         copies: 3,
+        held: 4,
         target,
     }
 }
@@ -92,6 +93,7 @@ fn small_records_are_read_as_written() {
         counted: false,
         checksums: false,
         copies: false,
+        incomplete: true,
     };
     assert_eq!(volume.encode()[16], 1);
     assert_eq!(VolumeRecord::parse(&volume.encode()), Ok(volume.clone()));

@@ -41,6 +41,8 @@ pub struct VolumeRecord {
     pub checksums: bool,
     /// Files may have copies.
     pub copies: bool,
+    /// Some copies miss something, or are not there.
+    pub incomplete: bool,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -54,7 +56,8 @@ struct Raw {
     next_ino: U64,
     unbalanced: u8,
     features: u8,
-    reserved: [u8; 86],
+    incomplete: u8,
+    reserved: [u8; 85],
 }
 
 const _: () = assert!(size_of::<Raw>() == 128);
@@ -79,7 +82,8 @@ impl VolumeRecord {
             next_ino: self.next_ino.into(),
             unbalanced: self.unbalanced.into(),
             features: if version == VERSION_FEATURES { features } else { 0 },
-            reserved: [0; 86],
+            incomplete: self.incomplete.into(),
+            reserved: [0; 85],
         };
         raw.as_bytes().to_vec()
     }
@@ -111,6 +115,7 @@ impl VolumeRecord {
             counted: features & COUNTED != 0,
             checksums: features & CHECKSUMS != 0,
             copies: features & COPIES != 0,
+            incomplete: raw.incomplete != 0,
         })
     }
 }

@@ -1,0 +1,217 @@
+//! After a crash, or when a brick is back that had lost something: regions that are not known to be right are made so.
+//!
+//! In a region that was being written over, checksums may be of before and copies may differ. Of each block the bytes are taken that
+//! agree with the checksum, else those of the first copy; all copies get them, and the block its checksum again. A
+//! copy on a brick that has lost something gets what the others have.
+
+use super::part::Files;
+use super::verify::{Source, agrees, sums_of};
+use crate::extents::Stripe;
+use crate::namespace::Inode;
+use crate::sums::{Unsettled, Windows};
+use braid_device::Request;
+use braid_filesystem::{Errno, Kind};
+use braid_format::volume::BLOCK;
+use braid_format::volume::sums::{PER_REGION, PER_WINDOW, UNKNOWN, sum_of};
+use braid_shard::BufMut;
+use braid_shard::plant::planted;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// A copy of a run of blocks: where it lies, and what was read of it.
+struct Read {
+    source: Source,
+    bytes: BufMut,
+    /// Its brick has lost something of the region.
+    is_stale: bool,
+}
+
+impl Files {
+    /// Starts to put right what is in doubt.
+    pub fn start_settling(self: &Rc<Self>) {
+        let own = Rc::clone(self);
+        self.shard.spawn(async move {
+            for unsettled in own.sums.unsettled() {
+                let (ino, _) = unsettled.region;
+                match own.settle_region(&unsettled).await {
+                    Ok(true) => {}
+                    // The next mount goes on.
+                    Ok(false) => break,
+                    Err(error) => {
+                        tracing::warn!(ino, "what was written of a file when the volume was stopped, or a brick was lost, cannot be put right: {error}; the next mount tries again");
+                    }
+                }
+            }
+        });
+    }
+
+    /// Puts a region right. False: the volume is being unmounted.
+    async fn settle_region(&self, unsettled: &Unsettled) -> Result<bool, Errno> {
+        let (ino, region) = unsettled.region;
+        // Copies on bricks that are away are made equal when they are back.
+        let back = unsettled.stale.iter().copied().filter(|id| self.bricks.is_there(*id));
+        let back: Vec<u16> = back.collect();
+        if !unsettled.doubtful && back.is_empty() {
+            return Ok(true);
+        }
+        let inode = match self.inodes.get(ino).await {
+            Err(Errno::Stale) => return Ok(self.has_settled(unsettled, &unsettled.stale)),
+            other => other?,
+        };
+        if inode.kind() != Kind::File {
+            return Ok(self.has_settled(unsettled, &unsettled.stale));
+        }
+        let bytes = PER_WINDOW * BLOCK;
+        let has_copies = inode.with(|record| record.held) > 1;
+        let windows = match has_copies {
+            false => self.sums.recorded(ino, region).await?,
+            // Blocks of which no checksum is known have copies, too.
+            true => {
+                let first = region.saturating_mul(PER_REGION);
+                let end = inode.size().div_ceil(bytes).min(first.saturating_add(PER_REGION));
+                (first..end).collect()
+            }
+        };
+        for window in windows {
+            // One beyond the largest file is damage, and of nothing.
+            let Some(end) = (window + 1).checked_mul(bytes) else { continue };
+            if self.sums.is_closing() || self.transactions.is_ended() {
+                return Ok(false);
+            }
+            self.shard.next_turn().await;
+            self.shard.sleep(self.pace.rest(self.shard.now(), || self.bricks.has_heads())).await;
+            let _gate = self.gate.enter().await;
+            self.transactions.room().await;
+            self.settle_window(&inode, unsettled, end - bytes..end).await?;
+        }
+        Ok(self.has_settled(unsettled, if has_copies { &back } else { &unsettled.stale }))
+    }
+
+    fn has_settled(&self, unsettled: &Unsettled, filled: &[u16]) -> bool {
+        self.sums.settled(unsettled.region);
+        self.sums.filled(unsettled.region, filled);
+        true
+    }
+
+    async fn settle_window(
+        &self,
+        inode: &Rc<Inode>,
+        unsettled: &Unsettled,
+        range: Range<u64>,
+    ) -> Result<(), Errno> {
+        // Nobody writes to it meanwhile.
+        let _held = inode.locks.exclusive(range.clone()).await;
+        let first = range.start / BLOCK;
+        let blocks = first..range.end / BLOCK;
+        let windows = self.sums.load(sums_of(inode), blocks.clone()).await?;
+        // Blocks that were cut off or punched just before the crash have none.
+        let mut sums = vec![UNKNOWN; (blocks.end - first) as usize];
+        for piece in self.geometry.pieces(range) {
+            let stripe = self.stripe(inode, piece.stripe).await?;
+            let _marked = self.mark(inode, &stripe);
+            for (run, is_written) in self.geometry.runs(stripe.together(), piece.from, piece.to) {
+                if !is_written {
+                    continue;
+                }
+                let (at, chosen) = match stripe.rows() {
+                    1 => self.read_only_copy(&stripe, &run).await?,
+                    _ => self.make_equal(inode, unsettled, &stripe, &run, &windows).await?,
+                };
+                for (block, bytes) in (at..).zip(chosen.chunks_exact(BLOCK as usize)) {
+                    if windows.get(block) != UNKNOWN {
+                        sums[(block - first) as usize] = sum_of(bytes);
+                    }
+                }
+            }
+        }
+        if unsettled.doubtful {
+            self.sums.put(&windows, first, sums);
+        }
+        Ok(())
+    }
+
+    /// A run of a stripe without copies; with the block that it begins with.
+    async fn read_only_copy(
+        &self,
+        stripe: &Stripe,
+        run: &Range<u64>,
+    ) -> Result<(u64, BufMut), Errno> {
+        let source = self.source(stripe, stripe.get(0), run)?;
+        Ok((source.blocks.start, self.read_raw(&source).await?))
+    }
+
+    /// Makes all copies of a run of a stripe equal, as far as their bricks are there, and gives what they have then, with the
+    /// block that it begins with.
+    async fn make_equal(
+        &self,
+        inode: &Inode,
+        unsettled: &Unsettled,
+        stripe: &Stripe,
+        run: &Range<u64>,
+        windows: &Windows,
+    ) -> Result<(u64, BufMut), Errno> {
+        let per = self.geometry.sub_block;
+        let first = (stripe.number() * self.geometry.stripe + run.start) / BLOCK;
+        let mut all = self.shard.pool().get((run.end - run.start) as usize);
+        let mut at = run.start;
+        while at < run.end {
+            let end = (at - at % per + per).min(run.end);
+            let reads = self.read_copies(inode, unsettled, stripe, &(at..end)).await?;
+            let len = BLOCK as usize;
+            for place in (0..(end - at) as usize).step_by(len) {
+                let here = place..place + len;
+                let block = first + (at - run.start) / BLOCK + (place / len) as u64;
+                let sum = windows.get(block);
+                let of = |is_stale| reads.iter().filter(move |read| read.is_stale == is_stale);
+                let right = |read: &&Read| agrees(sum, &read.bytes[here.clone()]);
+                let best = of(false).find(right).or_else(|| of(false).next());
+                let best = best.or_else(|| of(true).find(right)).or_else(|| of(true).next());
+                let Some(best) = best.map(|best| best.bytes[here.clone()].to_vec()) else {
+                    return Err(Errno::Io);
+                };
+                for read in reads.iter().filter(|read| read.bytes[here.clone()] != best[..]) {
+                    if planted("copies-not-made-equal") {
+                        continue;
+                    }
+                    let mut bytes = self.shard.pool().get(len);
+                    bytes.copy_from_slice(&best);
+                    let offset = read.source.byte_of(block);
+                    let request = Request::write(offset, bytes.freeze(), false);
+                    self.bricks.write_copy(&read.source.brick, request).await?;
+                }
+                let to = (at - run.start) as usize + place;
+                all[to..to + len].copy_from_slice(&best);
+            }
+            at = end;
+        }
+        Ok((first, all))
+    }
+
+    /// Reads all copies of a range within a sub-block. One whose brick is away, in a region that is in doubt, has to be made equal
+    /// when it is back.
+    async fn read_copies(
+        &self,
+        inode: &Inode,
+        unsettled: &Unsettled,
+        stripe: &Stripe,
+        range: &Range<u64>,
+    ) -> Result<Vec<Read>, Errno> {
+        let mut reads = Vec::new();
+        for (_, extent) in stripe.extents() {
+            if !self.geometry.is_written(extent, range.start) {
+                continue;
+            }
+            if !self.bricks.is_there(extent.brick) {
+                if unsettled.doubtful {
+                    self.sums.note_stale((inode.ino(), unsettled.region.1), extent.brick);
+                }
+                continue;
+            }
+            let source = self.source(stripe, extent, range)?;
+            let bytes = self.read_raw(&source).await?;
+            let is_stale = unsettled.stale.contains(&extent.brick);
+            reads.push(Read { source, bytes, is_stale });
+        }
+        Ok(reads)
+    }
+}
