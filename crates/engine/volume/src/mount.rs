@@ -16,7 +16,7 @@ use braid_format::volume::brick_record::BrickRecord;
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_format::volume::{BLOCK, RecordError, keys};
 use braid_kv::Store;
-use braid_layout::buckets::Buckets;
+use braid_layout::buckets::{Buckets, ROWS_MAX};
 use braid_shard::Shard;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -71,7 +71,11 @@ impl Volume {
         let (store, read_only) = (Rc::clone(&from.store), from.read_only);
         let transactions = Transactions::new(shard, store, record.uuid, read_only);
         let bytes = transactions.get(keys::BUCKETS).await?.ok_or(VolumeError::Empty)?;
-        let buckets = Buckets::from_bytes(&bytes)?;
+        let mut buckets = Buckets::from_bytes(&bytes)?;
+        for row in 1..ROWS_MAX {
+            let Some(bytes) = transactions.get(&keys::buckets_row(row)).await? else { break };
+            buckets.read_row(&bytes)?;
+        }
         let bricks = find_bricks(shard, &transactions, &from.devices).await?;
         let (note_lost, clock) = (from.note_lost, from.clock);
         let projects = Projects::load(&transactions).await?;

@@ -10,19 +10,29 @@
 //! is an exact schedule: up to any bucket, the number of a brick's buckets differs from its share by less than one.
 //! After a change of weights [`Buckets::assign`] comes as close to that as the minimum number of changes allows.
 //!
-//! Invariant: a table has [`BUCKETS`] buckets, each assigned to a brick of the table; the same calls give
-//! the same table.
+//! Files that have several copies have a brick for each of them: a table has up to [`ROWS_MAX`] rows (see
+//! [`Buckets::make_rows`]).
+//!
+//! Invariant: a table has [`BUCKETS`] buckets, each assigned to a brick of the table, and to another in each further row;
+//! the same calls give the same table.
 
 mod bytes;
 mod error;
 mod limits;
+mod quotas;
+mod row;
+mod rows;
+#[cfg(test)]
+mod rows_tests;
 mod spread;
 mod sums;
 #[cfg(test)]
 mod tests;
 
 pub use error::BucketsError;
-pub use limits::{BUCKETS, MAX_BRICKS};
+pub use limits::{BUCKETS, MAX_BRICKS, ROWS_MAX};
+
+use std::collections::BTreeMap;
 
 /// 2^64 divided by the golden ratio. However many multiples of it are taken modulo 2^64, they are distributed as
 /// evenly as multiples of one number can be (Weyl's sequence).
@@ -40,6 +50,11 @@ pub struct Buckets {
     /// Every brick by ascending id, with its number of buckets. A brick whose weight is too small for a bucket
     /// is listed with zero.
     shares: Vec<(u16, usize)>,
+    /// The bricks of each bucket's further copies, [`BUCKETS`] of them in each row; none in rows for which there are too few
+    /// bricks.
+    further: Vec<Vec<u16>>,
+    /// The domains of bricks that are in one with others.
+    labels: BTreeMap<u16, String>,
 }
 
 impl Buckets {
@@ -55,21 +70,25 @@ impl Buckets {
         let counts: Vec<usize> = quotas.iter().map(|&(_, count)| count).collect();
         let ids = |index: usize| quotas.get(index).map_or(0, |&(id, _)| id);
         let table = spread::interleave(&counts).into_iter().map(ids).collect();
-        Ok(Buckets { table, shares: quotas })
+        Ok(Buckets { table, shares: quotas, further: Vec::new(), labels: BTreeMap::new() })
     }
 
     /// Changes the table to new weights with the fewest possible reassignments: their number is the sum by which
     /// the quotas of the growing bricks grow. Bricks may be
-    /// added, removed or have another weight. Returns how many buckets changed. The quotas are those of
-    /// [`Buckets::new`].
+    /// added, removed or have another weight. Further rows follow. Returns how many copies of buckets changed; with one row
+    /// that is how many buckets did. The quotas are those of [`Buckets::new`].
     ///
     /// # Errors
     /// Those of [`Buckets::new`]; the table is not changed then.
     pub fn assign(&mut self, weights: &[(u16, u64)]) -> Result<usize, BucketsError> {
         let quotas = spread::quotas(weights)?;
+        let before = self.table.clone();
         let changed = spread::reassign(&mut self.table, &self.shares, &quotas);
         self.shares = quotas;
-        Ok(changed)
+        match self.further.len() {
+            0 => Ok(changed),
+            had => Ok(self.follow(&before, weights, had)),
+        }
     }
 
     /// The brick for stripe number `stripe` of file `ino`. The first buckets of files with consecutive numbers

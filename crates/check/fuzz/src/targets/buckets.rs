@@ -28,6 +28,10 @@ fn run(input: &[u8]) -> Result<Verdict, String> {
         }
     };
     must(table.to_bytes() == input, "what is written is what was read")?;
+    let mut rows = table.clone();
+    must(rows.read_row(input).is_err(), "no bucket has a brick twice")?;
+    rows.read_row(&[1, 0, 0, 0]).map_err(|error| format!("a row without bricks: {error}"))?;
+    must(rows.row_to_bytes(1).is_some_and(|row| row == [1, 0, 0, 0]), "and is written as it was")?;
     let sum: usize = table.bricks().map(|(_, share)| share).sum();
     must(sum == COUNT, "every bucket is a brick's")?;
     let ids: Vec<u16> = table.bricks().map(|(id, _)| id).collect();

@@ -448,17 +448,25 @@ impl ExtentMap {
         }
     }
 
-    /// The bricks that a stripe may go to, the best first: where the file is to be, the proxy, where placement says.
+    /// The bricks that a stripe may go to, the best first: where the file is to be, the proxy, where placement says. With other
+    /// copies about, those in a domain that has none come first.
     fn candidates(&self, wants: &Wants) -> Vec<Rc<Brick>> {
         let placed = self.placement.brick_of(wants.ino, wants.stripe);
         let mut list: Vec<Rc<Brick>> = Vec::with_capacity(3);
-        for id in [wants.brick, self.record.proxy(), Some(placed)].into_iter().flatten() {
+        for id in [wants.brick, self.record.proxy(), placed].into_iter().flatten() {
             if let Some(brick) = self.bricks.get(id).filter(|brick| brick.takes_data())
                 && !wants.avoid.contains(&id)
                 && !list.iter().any(|known| known.id == id)
             {
                 list.push(brick);
             }
+        }
+        let is_apart = |brick: &Brick| self.placement.is_apart(brick.id, &wants.avoid);
+        if !wants.avoid.is_empty()
+            && self.bricks.any(|brick| brick.is_placed() && brick.is_there() && is_apart(brick))
+        {
+            // In a domain that has a copy a brick is no better than any other.
+            list.retain(|brick| wants.brick == Some(brick.id) || is_apart(brick));
         }
         list
     }
@@ -480,8 +488,9 @@ impl ExtentMap {
             }
             let mut full: Vec<u16> = Vec::new();
             loop {
-                let fits = |id: u16| !full.contains(&id) && !wants.avoid.contains(&id);
-                let next = self.placement.other(wants.ino, wants.stripe, blocks, fits);
+                let fits = |id: u16| !full.contains(&id);
+                let of = (wants.ino, wants.stripe);
+                let next = self.placement.other(of, &wants.avoid, blocks, fits);
                 let Some(brick) = next.and_then(|id| self.bricks.get(id)) else { break };
                 if let Some(reserved) = self.reserve_on(&brick, blocks).await? {
                     self.record.note_unbalanced();

@@ -3,7 +3,8 @@
 use super::brick::Brick;
 use super::bricks::Bricks;
 use braid_format::volume::brick_record::BrickState;
-use braid_format::volume::keys;
+use braid_format::volume::extent::{copy_of, stripe_of};
+use braid_format::volume::{NO_BRICK, keys};
 use braid_kv::Change;
 use braid_layout::buckets::{Buckets, BucketsError};
 use std::cell::{Cell, RefCell};
@@ -22,24 +23,51 @@ impl Placement {
         Placement { bricks, buckets: RefCell::new(buckets), changed: Cell::new(false) }
     }
 
-    /// The brick that a stripe belongs on.
-    pub fn brick_of(&self, ino: u64, stripe: u64) -> u16 {
-        self.buckets.borrow().brick_of(ino, stripe)
+    /// The brick that a copy of a stripe belongs on; the number of the stripe says which copy. `None`: there are not so many
+    /// bricks.
+    pub fn brick_of(&self, ino: u64, stripe: u64) -> Option<u16> {
+        let copy = usize::from(copy_of(stripe));
+        self.make_rows(copy + 1);
+        self.buckets.borrow().brick_of_copy(ino, stripe_of(stripe), copy)
     }
 
-    /// Another brick for a stripe, which `fits`, has a part in placement, is there and has room for so many blocks.
+    /// Rows of the table are made when the first stripe needs them, and are recorded from then on.
+    fn make_rows(&self, rows: usize) {
+        if self.buckets.borrow().rows() >= rows {
+            return;
+        }
+        let weights = self.weights(NO_BRICK, None);
+        match self.buckets.borrow_mut().make_rows(rows, &weights) {
+            Ok(_) => self.changed.set(true),
+            Err(error) => tracing::warn!("{error}"),
+        }
+    }
+
+    /// Another brick for a stripe, which `fits`, has a part in placement, is there, is none of those to `avoid` and has room for so
+    /// many blocks. One in another domain than those to avoid comes first.
     pub fn other(
         &self,
-        ino: u64,
-        stripe: u64,
+        (ino, stripe): (u64, u64),
+        avoid: &[u16],
         blocks: u64,
         fits: impl Fn(u16) -> bool,
     ) -> Option<u16> {
         let has_room = |brick: &Brick| {
             brick.is_placed() && brick.is_there() && brick.space.free_now() >= blocks
         };
+        let can = |id| !avoid.contains(&id) && fits(id) && self.bricks.is(id, has_room);
+        let (buckets, stripe) = (self.buckets.borrow(), stripe_of(stripe));
+        if avoid.is_empty() {
+            return buckets.next_other(ino, stripe, can);
+        }
+        let apart = buckets.next_other(ino, stripe, |id| can(id) && self.is_apart(id, avoid));
+        apart.or_else(|| buckets.next_other(ino, stripe, can))
+    }
+
+    /// True when a brick is in another domain than all of `others`.
+    pub fn is_apart(&self, id: u16, others: &[u16]) -> bool {
         let buckets = self.buckets.borrow();
-        buckets.next_other(ino, stripe, |id| fits(id) && self.bricks.is(id, has_room))
+        others.iter().all(|other| !buckets.are_together(id, *other))
     }
 
     /// The buckets of a brick.
@@ -97,7 +125,11 @@ impl Placement {
         if !self.changed.replace(false) {
             return Vec::new();
         }
-        let mut records = vec![(keys::BUCKETS.to_vec(), Some(self.buckets.borrow().to_bytes()))];
+        let buckets = self.buckets.borrow();
+        let mut records = vec![(keys::BUCKETS.to_vec(), Some(buckets.to_bytes()))];
+        for row in 1..buckets.rows() {
+            records.push((keys::buckets_row(row), buckets.row_to_bytes(row)));
+        }
         for brick in self.bricks.all() {
             records.push((keys::brick(brick.id), Some(brick.record().encode())));
         }

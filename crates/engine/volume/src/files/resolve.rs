@@ -103,8 +103,11 @@ impl Files {
         Ok(Some(Resolved { targets, flush_failures, _held: held }))
     }
 
-    /// A stripe of a file, with its copies.
-    pub(super) async fn stripe(&self, inode: &Inode, stripe: u64) -> Result<Stripe, Errno> {
+    /// A stripe of a file, with its copies; its number says none.
+    ///
+    /// # Errors
+    /// When the extents cannot be read.
+    pub async fn stripe(&self, inode: &Inode, stripe: u64) -> Result<Stripe, Errno> {
         let rows = inode.with(|record| record.held);
         self.extents.stripe(&inode.extents, stripe, rows).await
     }

@@ -10,7 +10,7 @@ use crate::files::Moved;
 use crate::namespace::Inode;
 use crate::pace::STEP_NANOS;
 use braid_filesystem::{Errno, Ino};
-use braid_format::volume::extent::{Extent, PER_GROUP};
+use braid_format::volume::extent::{Extent, PER_GROUP, stripe_of};
 use braid_format::volume::job::{JobKind, JobRecord};
 use braid_format::volume::space::GROUP_BLOCKS;
 use braid_format::volume::{BLOCK, keys};
@@ -195,11 +195,14 @@ impl Mover {
             placed.retain(|(_, extent)| u64::from(extent.blocks) == self.geometry.blocks());
             return Ok(self.scattered(&inode, &placed));
         }
-        let moves = placed.into_iter().filter_map(|(stripe, extent)| {
-            let to = self.wanted(job, &inode, stripe, extent)?;
-            Some(self.a_move(&inode, stripe, extent, to))
-        });
-        Ok(moves.collect())
+        let mut moves = Vec::new();
+        for (stripe, extent) in placed {
+            let all = self.files.stripe(&inode, stripe_of(stripe)).await?;
+            if let Some(to) = self.wanted(job, &inode, (stripe, extent), &all) {
+                moves.push(self.a_move(&inode, stripe, extent, to));
+            }
+        }
+        Ok(moves)
     }
 
     pub(super) fn a_move(&self, inode: &Rc<Inode>, stripe: u64, extent: Extent, to: u16) -> Move {

@@ -4,6 +4,12 @@
 pub const VOLUME: &[u8] = b"V";
 /// The key of the table of buckets.
 pub const BUCKETS: &[u8] = b"B";
+/// The key of a further row of that table: the bricks of copy `row`, from 1 on.
+pub fn buckets_row(row: usize) -> Vec<u8> {
+    // There are at most as many rows as a stripe can have copies.
+    key(b'B', &[row as u8], &[])
+}
+
 /// The key of the job in progress.
 pub const JOB: &[u8] = b"J";
 /// The key of the check in progress.

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `V` | the volume | `volume_record` |
 //! | `B` | the table of buckets (`braid_layout::buckets`) | – |
+//! | `B` row | a further row of it, one byte: for copy 1, 2 or 3 | – |
 //! | `b` brick | a brick | `brick_record` |
 //! | `I` inode | attributes, and the target of a symbolic link | `inode` |
 //! | `D` directory, name | an entry, by name | `entry` |

@@ -35,6 +35,11 @@ pub enum BucketsError {
         /// The brick.
         brick: u16,
     },
+    /// Rows are asked for with other bricks than the table's.
+    #[error(
+        "placing copies: the bricks are not those of the table of buckets; the volume's metadata is damaged, check the volume"
+    )]
+    OtherBricks,
     /// Stored bytes are not a table.
     #[error(
         "reading the table of buckets: {what} is {found}, which must be {must}; \

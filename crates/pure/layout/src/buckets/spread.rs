@@ -112,8 +112,24 @@ pub(super) fn reassign(table: &mut [u16], now: &[(u16, usize)], then: &[(u16, us
     changed.len()
 }
 
+/// True when a bucket cannot have a brick.
+pub(super) type Refuses<'a> = &'a dyn Fn(usize, usize) -> bool;
+
+/// A row in which buckets that have changed from `old` to `owner` are exchanged as far as that makes distances more equal, changes
+/// no further bucket and nobody `refuses`. Bricks are numbers below `quotas.len()`.
+pub(super) fn smoothed(
+    old: Vec<usize>,
+    owner: Vec<usize>,
+    quotas: Vec<usize>,
+    refuses: Refuses<'_>,
+) -> Vec<usize> {
+    let mut work = Work { old, refuses, ..Work::new(owner, quotas) };
+    work.smooth();
+    work.owner
+}
+
 /// A table that is being changed. Bricks are numbers below `quotas.len()` here.
-struct Work {
+struct Work<'a> {
     /// The brick of each bucket before the change.
     old: Vec<usize>,
     /// The brick of each bucket now.
@@ -125,17 +141,19 @@ struct Work {
     rank: Vec<usize>,
     /// The gains of moving the buckets of each brick, computed for each pass of [`Work::smooth`].
     moves: Vec<Moves>,
+    refuses: Refuses<'a>,
 }
 
-impl Work {
-    fn new(old: Vec<usize>, quotas: Vec<usize>) -> Work {
+impl Work<'_> {
+    fn new(old: Vec<usize>, quotas: Vec<usize>) -> Work<'static> {
         let mut buckets = vec![Vec::new(); quotas.len()];
         let mut rank = vec![0; old.len()];
         for (bucket, &brick) in old.iter().enumerate() {
             rank[bucket] = buckets[brick].len();
             buckets[brick].push(bucket);
         }
-        Work { owner: old.clone(), old, quotas, buckets, rank, moves: Vec::new() }
+        let refuses: Refuses<'_> = &|_, _| false;
+        Work { owner: old.clone(), old, quotas, buckets, rank, moves: Vec::new(), refuses }
     }
 
     /// The buckets, ascending, that bricks above their quota give up: evenly spaced, and each from the brick
@@ -275,7 +293,7 @@ impl Work {
     /// The gain of exchanging two buckets; `None` if that is not allowed.
     fn gain(&self, one: usize, other: usize) -> Option<i64> {
         let (u, v) = (self.owner[one], self.owner[other]);
-        if u == v {
+        if u == v || (self.refuses)(one, v) || (self.refuses)(other, u) {
             return None;
         }
         let changes = |a: usize, b: usize| {

@@ -1,0 +1,107 @@
+//! Rows of a table: for each bucket another brick for each further copy of its stripes.
+//!
+//! Row 0 is the table itself. Rows 1 to 3 are made when they are first asked for, and follow each change of weights. The bricks
+//! of a bucket are distinct; they are in distinct domains in each row up to the number of domains. Up to any row together the
+//! bricks have buckets in proportion to their weights, as far as that allows.
+//!
+//! A change moves the fewest copies, over all rows together: the bricks of a bucket count as a set, so that one that
+//! goes from one row to another moves nothing.
+
+use super::row::{Making, NONE};
+use super::{BUCKETS, Buckets, BucketsError, ROWS_MAX, bucket};
+use std::collections::BTreeMap;
+
+impl Buckets {
+    /// The number of rows: 1 to [`ROWS_MAX`].
+    pub fn rows(&self) -> usize {
+        1 + self.further.len()
+    }
+
+    /// The brick for copy `copy` of stripe number `stripe` of file `ino`. `None`: the table has no such row, or no more bricks
+    /// than that.
+    pub fn brick_of_copy(&self, ino: u64, stripe: u64, copy: usize) -> Option<u16> {
+        match copy.checked_sub(1) {
+            None => Some(self.brick_of(ino, stripe)),
+            Some(row) => self.further.get(row)?.get(bucket(ino, stripe)).copied(),
+        }
+    }
+
+    /// Says which domain bricks are in. Bricks that have the same label are in the same domain; one that has none is in a
+    /// domain of its own. Rows follow at the next [`assign`](Buckets::assign) or [`make_rows`](Buckets::make_rows).
+    pub fn set_domains(&mut self, labels: BTreeMap<u16, String>) {
+        self.labels = labels;
+        self.labels.retain(|_, label| !label.is_empty());
+    }
+
+    /// True when two bricks are in the same domain, as one is with itself.
+    pub fn are_together(&self, one: u16, other: u16) -> bool {
+        one == other
+            || (self.labels.contains_key(&one) && self.labels.get(&one) == self.labels.get(&other))
+    }
+
+    /// Makes the table have at least `rows` rows, at most [`ROWS_MAX`], and lets those that it has follow these weights and
+    /// the domains. Row 0 stays as it is. Returns how many copies belong elsewhere than before, for rows that there were.
+    ///
+    /// # Errors
+    /// Those of [`Buckets::new`]; when the bricks are others than those of row 0.
+    pub fn make_rows(
+        &mut self,
+        rows: usize,
+        weights: &[(u16, u64)],
+    ) -> Result<usize, BucketsError> {
+        let quotas = super::spread::quotas(weights)?;
+        if !quotas.iter().map(|(id, _)| id).eq(self.shares.iter().map(|(id, _)| id)) {
+            return Err(BucketsError::OtherBricks);
+        }
+        let table = self.table.clone();
+        let had = self.further.len();
+        self.further.resize(rows.clamp(self.rows(), ROWS_MAX) - 1, Vec::new());
+        Ok(self.follow(&table, weights, had))
+    }
+
+    /// Makes the further rows follow row 0, which was `before`. Of the copies in it and in the next `had` rows, gives the number of
+    /// those that belong elsewhere now.
+    pub(super) fn follow(&mut self, before: &[u16], weights: &[(u16, u64)], had: usize) -> usize {
+        let weight_of: BTreeMap<u16, u64> = weights.iter().copied().collect();
+        let ids: Vec<u16> = weight_of.keys().copied().collect();
+        let place = |id: &u16| ids.binary_search(id).unwrap_or(NONE);
+        let places = |row: &[u16]| match row.is_empty() {
+            true => vec![NONE; BUCKETS],
+            false => row.iter().map(place).collect(),
+        };
+        let weights: Vec<u64> = weight_of.values().copied().collect();
+        let domains = self.domains_of(&ids);
+        let mut old: Vec<Vec<usize>> = vec![places(before)];
+        old.extend(self.further.iter().map(|row| places(row)));
+        let mut above: Vec<Vec<usize>> = vec![places(&self.table)];
+        for row in 1..self.rows() {
+            let making = Making {
+                weights: &weights,
+                domains: &domains,
+                above: &above,
+                before: &old[..=row],
+            };
+            let Some(made) = making.assign() else {
+                self.further[row - 1..].iter_mut().for_each(Vec::clear);
+                break;
+            };
+            self.further[row - 1] = made.iter().map(|&at| ids[at]).collect();
+            above.push(made);
+        }
+        let is_new = |row: &Vec<usize>, bucket: usize| {
+            old[..=had].iter().all(|old| old[bucket] != row[bucket])
+        };
+        let rows = above.iter().take(had + 1);
+        rows.map(|row| (0..BUCKETS).filter(|&bucket| is_new(row, bucket)).count()).sum()
+    }
+
+    /// A number for the domain of each brick.
+    fn domains_of(&self, ids: &[u16]) -> Vec<usize> {
+        let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+        let number = |(at, id): (usize, &u16)| match self.labels.get(id) {
+            Some(label) => *first.entry(label.as_str()).or_insert(at),
+            None => at,
+        };
+        ids.iter().enumerate().map(number).collect()
+    }
+}
