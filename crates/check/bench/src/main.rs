@@ -88,7 +88,7 @@ struct Tables {
     #[arg(long)]
     quick: bool,
     /// Only tables whose name contains this text: memory, known, files, processor-time, stripe-size,
-    /// stripe-cache-size, curves, policies, jobs, shards, stacks, stacks-on-files, volumes, volumes-foreground,
+    /// stripe-cache-size, curves, policies, jobs, shards, stacks, stacks-on-files, volumes, volumes-foreground, volumes-copies,
     /// volumes-against-btrfs, volume-fuse-memory, volume-fuse-loop, volume-fuse-tree, against-md, dbench, instructions,
     /// volume-fairness, volume-metadata, doors, doors-against
     #[arg(long, default_value = "", value_name = "TEXT")]
@@ -126,7 +126,7 @@ type Make = fn(&Effort) -> anyhow::Result<Table>;
 
 fn measure(wanted: &Tables) -> anyhow::Result<()> {
     let effort = Effort { quick: wanted.quick, disk: wanted.disk.clone() };
-    let all: [(&str, Make); 25] = [
+    let all: [(&str, Make); 26] = [
         ("memory", memory::table),
         ("known", known::table),
         ("files", files::table),
@@ -141,6 +141,7 @@ fn measure(wanted: &Tables) -> anyhow::Result<()> {
         ("stacks-on-files", stacks::on_files),
         ("volumes", volumes::table),
         ("volumes-foreground", volumes::foreground),
+        ("volumes-copies", volumes::copies),
         ("volumes-against-btrfs", volumes::against_btrfs),
         ("volume-fuse-memory", volumes::fuse::memory),
         ("volume-fuse-loop", volumes::fuse::on_loop),

@@ -1,12 +1,14 @@
 //! A logical volume over one to four devices: the field's table 5, with its figures beside ours (P11, P12).
 
 mod against_btrfs;
+mod copies;
 mod foreground;
 pub mod fuse;
 mod rig;
 mod verdict;
 
 pub use against_btrfs::table as against_btrfs;
+pub use copies::table as copies;
 pub use foreground::table as foreground;
 
 use crate::tables::{Effort, Row, Table};

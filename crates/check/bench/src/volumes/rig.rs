@@ -96,6 +96,8 @@ pub struct Rig {
     kinds: BTreeMap<Uuid, Medium>,
     next: u128,
     brick_size: u64,
+    store: ModelStore,
+    devices: Vec<(Uuid, Rc<dyn Device>)>,
 }
 
 fn failed(doing: &'static str) -> impl Fn(Errno) -> anyhow::Error {
@@ -132,6 +134,27 @@ pub fn shard(clock: Clock) -> anyhow::Result<Shard> {
     }
 }
 
+fn mount(
+    shard: &Shard,
+    store: &ModelStore,
+    devices: &[(Uuid, Rc<dyn Device>)],
+) -> anyhow::Result<Rc<Volume>> {
+    let devices = devices.iter().map(|(uuid, device)| BrickDevice {
+        uuid: *uuid,
+        device: Rc::clone(device),
+        data_offset: 0,
+    });
+    let from = MountOf {
+        devices: devices.collect(),
+        store: Rc::new(store.clone()),
+        note_lost: noted_nowhere(),
+        clock: Rc::new(Time::default),
+        read_only: false,
+    };
+    let own = shard.clone();
+    Ok(shard.block_on(async move { Volume::mount(&own, from).await })?)
+}
+
 impl Rig {
     /// A volume over `bricks` modelled SSDs, each with room for a whole file of `size` bytes.
     pub fn new(clock: Clock, bricks: usize, size: u64) -> anyhow::Result<Rig> {
@@ -140,6 +163,16 @@ impl Rig {
 
     /// A volume over bricks that lie on these, with a file that will have `size` bytes.
     pub fn on(clock: Clock, bricks: Vec<Medium>, size: u64) -> anyhow::Result<Rig> {
+        Rig::with_copies(clock, bricks, size, 1)
+    }
+
+    /// The same of a volume whose files have so many copies.
+    pub fn with_copies(
+        clock: Clock,
+        bricks: Vec<Medium>,
+        size: u64,
+        copies: u8,
+    ) -> anyhow::Result<Rig> {
         let shard = shard(clock)?;
         let brick_size = size + size / 8 + (64 << 20);
         let mut devices = Vec::new();
@@ -150,24 +183,16 @@ impl Rig {
             let uuid = Uuid::from_u128(nr);
             let (_, device) = device(&shard, clock, &kind, brick_size)?;
             new.push(NewBrick { uuid, weight: brick_size, blocks: device.info().size / BLOCK });
-            devices.push(BrickDevice { uuid, device, data_offset: 0 });
+            devices.push((uuid, device));
             kinds.insert(uuid, kind);
         }
         let store = ModelStore::new(&shard);
         let owner = Caller { uid: 0, gid: 0 };
-        let format = Format { stripe: STRIPE, checksums: true, copies: 1 };
+        let format = Format { stripe: STRIPE, checksums: true, copies };
         let records = first_records(Uuid::from_u128(99), format, &new, owner, Time::default())?;
         shard.block_on(store.commit(records)).context("making a volume")?;
         store.set_commit_time(COMMIT_NANOS);
-        let from = MountOf {
-            devices,
-            store: Rc::new(store),
-            note_lost: noted_nowhere(),
-            clock: Rc::new(Time::default),
-            read_only: false,
-        };
-        let own = shard.clone();
-        let volume = shard.block_on(async move { Volume::mount(&own, from).await })?;
+        let volume = mount(&shard, &store, &devices)?;
         let made = Rc::clone(&volume);
         let file = shard.block_on(async move {
             let node = NewNode { kind: Kind::File, perm: 0o644, umask: 0, rdev: 0, target: b"" };
@@ -183,7 +208,35 @@ impl Rig {
             buf.freeze()
         };
         let payloads = Rc::new((0..PAYLOADS).map(payload).collect());
-        Ok(Rig { shard, volume, file, clock, size, payloads, kinds, next, brick_size })
+        Ok(Rig {
+            shard,
+            volume,
+            file,
+            clock,
+            size,
+            payloads,
+            kinds,
+            next,
+            brick_size,
+            store,
+            devices,
+        })
+    }
+
+    /// Mounts the volume again, without one of its bricks.
+    pub fn lose(&mut self, brick: u16) -> anyhow::Result<()> {
+        let volume = Rc::clone(&self.volume);
+        let lost = volume.brick(brick).map(|brick| brick.uuid);
+        let closed = self.shard.block_on(async move { volume.close().await });
+        closed.map_err(failed("closing the volume"))?;
+        self.devices.retain(|(uuid, _)| Some(*uuid) != lost);
+        self.volume = mount(&self.shard, &self.store, &self.devices)?;
+        Ok(())
+    }
+
+    /// Bytes that the file takes on a brick.
+    pub fn used_on(&self, brick: u16) -> u64 {
+        self.volume.brick(brick).map_or(0, |brick| brick.space.used() * BLOCK)
     }
 
     /// The same with the file written.

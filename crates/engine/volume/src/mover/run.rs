@@ -242,7 +242,9 @@ impl Mover {
             running.check()?;
             let now = self.shard.now();
             let window = self.pace.window(now, self.geometry.stripe, || self.bricks.has_heads());
-            if running.under_way() >= window {
+            // What is made again from other copies is read from all bricks and written to all.
+            let spread = if self.bricks.is_there(one.from) { 1 } else { 3 };
+            if running.under_way() >= window * spread {
                 running.wait_change().await;
                 continue;
             }
