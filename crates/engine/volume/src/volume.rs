@@ -71,6 +71,12 @@ impl Volume {
         self.bricks.usage()
     }
 
+    /// Regions of files that were being written over when the volume was stopped, or a brick was lost, and that are not put right
+    /// yet: what their copies have may differ.
+    pub fn regions_in_doubt(&self) -> usize {
+        self.sums.unsettled().iter().filter(|unsettled| unsettled.doubtful).count()
+    }
+
     /// The status of the volume.
     pub fn status(&self) -> VolumeStatus {
         VolumeStatus {

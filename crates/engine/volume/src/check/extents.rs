@@ -1,12 +1,12 @@
 //! Every recorded extent, and the files that they belong to.
 
+use super::copies::name_of;
 use super::one::Halt;
-use super::report::{CheckReport, Lost};
+use super::report::lose;
 use super::walk::Walk;
-use crate::stripes::Geometry;
 use crate::watch::{Bits, Group, Walked};
 use braid_filesystem::{Errno, Ino};
-use braid_format::volume::extent::{Extent, PER_GROUP, parse};
+use braid_format::volume::extent::{Extent, PER_GROUP, copy_of, parse, stripe_of};
 use braid_format::volume::{BLOCK, keys};
 use braid_kv::Pair;
 use std::collections::BTreeMap;
@@ -58,6 +58,7 @@ impl Walk {
                 _ => END,
             };
             let groups = self.groups_now(&pairs, seen_to..until, first);
+            let with_copies = self.on.record.has_copies();
             {
                 let mut walked = self.watch.extents.borrow_mut();
                 for ((ino, group), list) in &groups {
@@ -68,7 +69,7 @@ impl Walk {
                         if first {
                             let taken = walked.taken.entry(*ino).or_default();
                             *taken = taken.wrapping_add(extent.blocks.into());
-                            self.see_extent(*ino, stripe, extent);
+                            self.see_extent(*ino, stripe, extent, with_copies);
                         }
                         if self.on.extents.is_outside(extent) {
                             continue;
@@ -80,8 +81,9 @@ impl Walk {
                                 .bricks
                                 .get(extent.brick)
                                 .map_or_else(String::new, |on| on.name());
+                            let what = name_of(stripe);
                             let text = format!(
-                                "stripe {stripe} of file {ino} shares {twice} blocks of {name} with another"
+                                "{what} of file {ino} shares {twice} blocks of {name} with another"
                             );
                             self.problem(false, text);
                         }
@@ -90,6 +92,9 @@ impl Walk {
                 walked.to = until;
             }
             seen_to = until;
+            for ((ino, group), list) in groups.iter().filter(|_| first && with_copies) {
+                self.judge_copies(*ino, *group, list).await?;
+            }
             if first {
                 dropped |= self.judge_taken(until.0).await?;
             }
@@ -129,30 +134,35 @@ impl Walk {
         groups
     }
 
-    /// Counts an extent, and holds it against the brick that it is on.
-    fn see_extent(&self, ino: Ino, stripe: u64, extent: &Extent) {
+    /// Counts an extent, and holds it against the brick that it is on. `with_copies`: what is lost is seen with its copies.
+    fn see_extent(&self, ino: Ino, number: u64, extent: &Extent, with_copies: bool) {
         {
             let mut report = self.report.borrow_mut();
-            report.stripes += 1;
+            report.stripes += u64::from(copy_of(number) == 0);
             report.bytes += u64::from(extent.blocks) * BLOCK;
         }
-        let size = self.on.geometry.stripe;
+        let (size, stripe) = (self.on.geometry.stripe, stripe_of(number));
         let whole = (stripe.saturating_mul(size), stripe.saturating_add(1).saturating_mul(size));
+        let lose_whole = || {
+            if !with_copies {
+                lose(&mut self.report.borrow_mut(), ino, whole);
+            }
+        };
+        let what = || name_of(number);
         let Some(on) = self.on.bricks.get(extent.brick) else {
-            let number = extent.brick;
-            let text =
-                format!("stripe {stripe} of file {ino} is on brick {number}, which does not exist");
+            let (what, number) = (what(), extent.brick);
+            let text = format!("{what} of file {ino} is on brick {number}, which does not exist");
             self.problem(false, text);
-            return lose(&mut self.report.borrow_mut(), ino, whole);
+            return lose_whole();
         };
         if self.on.extents.is_outside(extent) {
-            let name = on.name();
-            let text = format!("stripe {stripe} of file {ino} is beyond the end of {name}");
+            let (what, name) = (what(), on.name());
+            let text = format!("{what} of file {ino} is beyond the end of {name}");
             self.problem(false, text);
-            return lose(&mut self.report.borrow_mut(), ino, whole);
+            return lose_whole();
         }
-        if !on.is_there() {
-            lose_written(&mut self.report.borrow_mut(), self.on.geometry, ino, whole.0, extent);
+        if !on.is_there() && !with_copies {
+            self.lose_written(ino, stripe, *extent);
         }
     }
 
@@ -236,35 +246,4 @@ impl Walk {
 fn behind(key: &[u8]) -> Option<OfFile> {
     let (ino, group) = (keys::ino_of(key)?, keys::second_of(key)?);
     Some(group.checked_add(1).map_or((ino.saturating_add(1), 0), |group| (ino, group)))
-}
-
-/// Only written data can be lost: reserved blocks read as zero wherever they are.
-fn lose_written(
-    report: &mut CheckReport,
-    geometry: Geometry,
-    ino: Ino,
-    start: u64,
-    extent: &Extent,
-) {
-    for (run, is_written) in geometry.runs(*extent, 0, geometry.stripe) {
-        if is_written {
-            let range = (start.saturating_add(run.start), start.saturating_add(run.end));
-            lose(report, ino, range);
-        }
-    }
-}
-
-fn lose(report: &mut CheckReport, ino: Ino, range: (u64, u64)) {
-    add(&mut report.lost, ino, range);
-}
-
-/// One range more, behind those that are there.
-pub(super) fn add(list: &mut Vec<Lost>, ino: Ino, range: (u64, u64)) {
-    match list.last_mut().filter(|lost| lost.ino == ino) {
-        Some(lost) => match lost.ranges.last_mut().filter(|last| last.1 == range.0) {
-            Some(last) => last.1 = range.1,
-            None => lost.ranges.push(range),
-        },
-        None => list.push(Lost { ino, path: String::new(), ranges: vec![range] }),
-    }
 }

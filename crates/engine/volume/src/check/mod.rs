@@ -12,6 +12,7 @@
 //! | `attributes` | extended attributes against files |
 //! | `sums` | checksums against files |
 //! | `extents` | every recorded extent, and the files that they belong to |
+//! | `copies` | copies of a stripe against each other |
 //! | `blocks` | which blocks extents name, against those in use |
 //! | `scrub` | all data against its checksums |
 //! | `paths` | what a file is called |
@@ -30,6 +31,7 @@
 mod attributes;
 mod blocks;
 mod control;
+mod copies;
 mod entries;
 mod extents;
 mod files;

@@ -62,3 +62,19 @@ impl CheckReport {
         self.found == self.repaired && self.lost.is_empty() && self.rotten.is_empty()
     }
 }
+
+/// One lost range more.
+pub fn lose(report: &mut CheckReport, ino: Ino, range: (u64, u64)) {
+    add(&mut report.lost, ino, range);
+}
+
+/// One range more, behind those that are there.
+pub fn add(list: &mut Vec<Lost>, ino: Ino, range: (u64, u64)) {
+    match list.last_mut().filter(|lost| lost.ino == ino) {
+        Some(lost) => match lost.ranges.last_mut().filter(|last| last.1 == range.0) {
+            Some(last) => last.1 = range.1,
+            None => lost.ranges.push(range),
+        },
+        None => list.push(Lost { ino, path: String::new(), ranges: vec![range] }),
+    }
+}

@@ -1,7 +1,7 @@
 //! A scrub: all data is read and held against its checksums.
 
-use super::extents::add;
 use super::one::Halt;
+use super::report::add;
 use super::walk::Walk;
 use crate::files::{Files, Scrubbed};
 use crate::namespace::Inode;

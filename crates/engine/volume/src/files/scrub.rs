@@ -61,6 +61,8 @@ impl Files {
                 }
             }
         }
+        // Each copy was looked at by itself.
+        [&mut found.rotten, &mut found.mended, &mut found.lost].into_iter().for_each(join);
         Ok(found)
     }
 
@@ -119,4 +121,16 @@ impl Files {
             }
         }
     }
+}
+
+/// Puts ranges in order, and those together that touch.
+fn join(ranges: &mut Vec<Range<u64>>) {
+    ranges.sort_by_key(|range| range.start);
+    ranges.dedup_by(|next, last| {
+        let touches = next.start <= last.end;
+        if touches {
+            last.end = last.end.max(next.end);
+        }
+        touches
+    });
 }

@@ -154,12 +154,13 @@ impl Intents {
 
     /// A file is no more, whose windows were dropped: gives the regions that had intents; true: which were in doubt.
     pub(super) fn remove(&self, ino: Ino) -> Vec<(u64, bool)> {
+        // They are in the table no more.
+        self.going.borrow_mut().retain(|(of, _)| *of != ino);
         let mut table = self.table.borrow_mut();
         let range = table.range((ino, 0)..=(ino, u64::MAX));
         let found: Vec<_> = range.map(|(region, intent)| (region.1, intent.doubtful)).collect();
         for (region, _) in &found {
             let key = (ino, *region);
-            self.going.borrow_mut().remove(&key);
             self.unrecorded.borrow_mut().remove(&key);
             if let Some(intent) = table.remove(&key) {
                 self.held.set(self.held.get() - intent.held.len());

@@ -153,6 +153,52 @@ fn whatever_is_wrong_with_places_is_told_and_put_right() {
     });
 }
 
+#[test]
+fn copies_are_checked_with_the_stripes_that_they_are_of() {
+    let (world, store) = World::new(16 << 10, &[300, 300, 300]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let files = tree(&volume).await;
+        let alone = volume.check(false).await.unwrap();
+        volume.set_copies(ROOT, 2).await.unwrap();
+        volume.wait_job().await.unwrap();
+        let report = volume.check(false).await.unwrap();
+        assert_eq!(report.problems, Vec::<String>::new());
+        assert_eq!((report.stripes, report.bytes), (alone.stripes, 2 * alone.bytes));
+        assert_eq!(report.bytes, volume.usage().0 * BLOCK);
+        // A copy lies where the other is.
+        let inode = volume.inodes.get(files[7]).await.unwrap();
+        let stripe = volume.extents.stripe(&inode.extents, 2, 2).await.unwrap();
+        let brick = volume.brick(stripe.get(0).brick).unwrap();
+        let blocks = u64::from(stripe.get(1).blocks);
+        let reserved = volume.extents.reserve_on(&brick, blocks).await.unwrap().unwrap();
+        volume.extents.prepare_free(stripe.get(1)).await.unwrap();
+        let (group, number) = stripe.place(1);
+        let replaced = volume.extents.publish(group, number, &reserved, stripe.get(0).written);
+        volume.inodes.extent_replaced(&inode, replaced);
+        // Copies that their file does not know of.
+        let other = volume.inodes.get(files[9]).await.unwrap();
+        volume.inodes.edit(&other, true, |record| (record.copies, record.held) = (1, 1));
+        let report = repaired(&volume).await;
+        for what in [
+            &format!("copy 1 of stripe 2 of file {} is on", files[7]),
+            &format!("file {} has copy 1 of stripes, and says to have 1", files[9]),
+        ] {
+            assert!(has(&report, what), "{what}: {:?}", report.problems);
+        }
+        assert!(stripe.get(1).is_hole());
+        volume.start_job(NewJob::Copies).await.unwrap();
+        volume.wait_job().await.unwrap();
+        assert_ne!(stripe.get(1).brick, stripe.get(0).brick);
+        let freed = volume.extents.stripe(&other.extents, 0, 2).await.unwrap();
+        assert!(!freed.get(0).is_hole() && freed.get(1).is_hole());
+        assert_eq!(volume.check(false).await.unwrap().problems, Vec::<String>::new());
+        for (at, ino) in files.iter().enumerate() {
+            assert_eq!(read_all(&volume, *ino).await, vec![at as u8; 200_000]);
+        }
+    });
+}
+
 /// Makes, removes, renames, writes and cuts files at random.
 async fn stir(volume: &Volume, seed: u64, rounds: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
