@@ -25,6 +25,9 @@ pub struct Cli {
     /// With --seed: the run is that of a volume of files of which the calls that came last are made, too
     #[arg(long, requires = "seed", conflicts_with_all = ["stacked", "volume"])]
     calls: bool,
+    /// With --seed: the run is that of a volume of files that have copies
+    #[arg(long, requires = "seed", conflicts_with_all = ["stacked", "volume", "calls"])]
+    copies: bool,
     /// With --seed: the run is that of an array that gets other levels and shapes
     #[arg(long, requires = "seed", conflicts_with_all = ["stacked", "volume"])]
     levels: bool,
@@ -70,6 +73,9 @@ enum Command {
         /// Run volumes of files, of each of which the calls that came last are made, too
         #[arg(long)]
         calls: bool,
+        /// Run volumes of files that have copies
+        #[arg(long)]
+        copies: bool,
         /// Run single arrays that get other levels and shapes, and meet little else.
         #[arg(long)]
         levels: bool,
@@ -77,7 +83,7 @@ enum Command {
         #[arg(long)]
         growing: bool,
         /// Run single arrays that have a write journal
-        #[arg(long = "journaled", conflicts_with_all = ["arrays", "stacks", "volumes", "calls", "levels", "growing"])]
+        #[arg(long = "journaled", conflicts_with_all = ["arrays", "stacks", "volumes", "calls", "copies", "levels", "growing"])]
         with_journal: bool,
     },
     /// Run the seeds that failed once (seeds.txt)
@@ -138,6 +144,7 @@ pub fn main(cli: Cli) -> Result<()> {
                 (cli.stacked, Kind::Stack),
                 (cli.volume, Kind::Volume),
                 (cli.calls, Kind::Calls),
+                (cli.copies, Kind::Copies),
                 (cli.short, Kind::Short),
                 (cli.levels, Kind::Levels),
                 (cli.growing, Kind::Growing),
@@ -156,6 +163,7 @@ pub fn main(cli: Cli) -> Result<()> {
                 stacks,
                 volumes,
                 calls,
+                copies,
                 levels,
                 growing,
                 with_journal,
@@ -172,6 +180,7 @@ pub fn main(cli: Cli) -> Result<()> {
                 (stacks, Kind::Stack),
                 (volumes, Kind::Volume),
                 (volumes || calls, Kind::Calls),
+                (volumes || copies, Kind::Copies),
                 (levels, Kind::Levels),
                 (growing, Kind::Growing),
             ];
@@ -250,7 +259,7 @@ struct Totals {
 impl Totals {
     fn add(&mut self, seed: Seed, report: &Report) {
         self.stacks += u64::from(seed.kind == Kind::Stack);
-        self.volumes += u64::from(matches!(seed.kind, Kind::Volume | Kind::Calls));
+        self.volumes += u64::from(matches!(seed.kind, Kind::Volume | Kind::Calls | Kind::Copies));
         self.did.add(&report.did);
         self.liars += u64::from(report.lies);
         match report.verdict {

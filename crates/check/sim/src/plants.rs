@@ -40,6 +40,10 @@ const fn calls(class: &'static str, name: &'static str, does: &'static str) -> P
     plant(Kind::Calls, class, name, does)
 }
 
+const fn copied(class: &'static str, name: &'static str, does: &'static str) -> Plant {
+    plant(Kind::Copies, class, name, does)
+}
+
 const fn levels(class: &'static str, name: &'static str, does: &'static str) -> Plant {
     plant(Kind::Levels, class, name, does)
 }
@@ -183,6 +187,13 @@ pub const PLANTS: &[Plant] = &[
     calls(SPACE, "limit-ignored", "lets files of a project take more than its limit"),
     calls(SPACE, "use-forgets-removed", "counts a file that is removed on as one of its project"),
     calls(CHECKS, "check-blind-to-projects", "takes what projects are recorded to take for right"),
+    copied(COPIES, "copy-not-written", "takes the copies of a stripe other than the first for written without writing them"),
+    copied(COPIES, "copies-not-made-equal", "leaves copies that may differ after a crash as they are"),
+    copied(COPIES, "two-copies-one-brick", "moves a copy of a stripe to a brick that has another"),
+    copied(STALE, "stale-copy-read", "reads a copy that has missed a write"),
+    copied(STALE, "missed-write-not-noted", "does not note that a copy has missed a write"),
+    copied(STALE, "mark-not-made", "does not mark the copies of which a brick has lost what it had not made durable"),
+    copied(CHECKS, "mend-not-written", "reads another copy for one that has rotten, and leaves that as it is"),
     volume(ORDER, "no-intent", "writes over blocks before it is noted that their checksums may be of before"),
     volume(CHECKS, "sums-not-read", "does not hold what a brick gives against the checksums"),
     volume(CHECKS, "check-blind-to-leaks", "does not report blocks in use that are no file's"),

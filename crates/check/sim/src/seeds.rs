@@ -18,6 +18,8 @@ const VOLUMES: u64 = 15;
 const STACKS: u64 = 15;
 /// Of 100 volumes, how many draw all calls.
 const CALLS: u64 = 60;
+/// Of 100 volumes, in how many files have copies.
+const COPIES: u64 = 30;
 /// Of 100 single arrays, how many are about other levels and shapes.
 const LEVELS: u64 = 10;
 /// Of 100 that are left, how many are about arrays that grow.
@@ -34,6 +36,8 @@ pub enum Kind {
     Volume,
     /// A volume of files of which the calls that came last are made, too (`crate::volume`).
     Calls,
+    /// The same of files that have copies.
+    Copies,
     /// One array that gets other levels and shapes, and meets little else.
     Levels,
     /// One array that grows, and meets little else.
@@ -52,6 +56,7 @@ impl Kind {
             Kind::Stack => "stacks",
             Kind::Volume => "volumes",
             Kind::Calls => "volumes with all calls",
+            Kind::Copies => "volumes with copies",
             Kind::Levels => "changes of the level",
             Kind::Growing => "growing arrays",
             Kind::Journaled => "arrays with a journal",
@@ -91,9 +96,14 @@ impl Seed {
             [first, ..] if !kinds.contains(&drawn) => *first,
             _ => drawn,
         };
-        let is_asked = kinds.is_empty() || kinds.contains(&Kind::Calls);
+        let is_asked = |kind| kinds.is_empty() || kinds.contains(&kind);
         let kind = match kind {
-            Kind::Volume if is_asked && Rng::new(seed, 1017).percent(CALLS) => Kind::Calls,
+            Kind::Volume if is_asked(Kind::Copies) && Rng::new(seed, 1018).percent(COPIES) => {
+                Kind::Copies
+            }
+            Kind::Volume if is_asked(Kind::Calls) && Rng::new(seed, 1017).percent(CALLS) => {
+                Kind::Calls
+            }
             kind => kind,
         };
         Seed { seed, kind, plain: false }
@@ -106,10 +116,11 @@ impl Seed {
                 crate::run::run(Plan::alone(Scenario::of(self.seed)), self.plain, verbose)
             }
             Kind::Stack => crate::run::run(Plan::stack(self.seed), self.plain, verbose),
-            Kind::Volume | Kind::Calls => {
+            Kind::Volume | Kind::Calls | Kind::Copies => {
                 let scope = match (self.plain, self.kind) {
                     (true, _) => Scope::Plain,
                     (false, Kind::Calls) => Scope::Calls,
+                    (false, Kind::Copies) => Scope::Copies,
                     (false, _) => Scope::Aimed,
                 };
                 let mut report = crate::volume::run(self.seed, scope, verbose);
@@ -140,6 +151,7 @@ impl std::fmt::Display for Seed {
             Kind::Volume if self.plain => " --volume --plain",
             Kind::Volume => " --volume",
             Kind::Calls => " --calls",
+            Kind::Copies => " --copies",
             Kind::Levels => " --levels",
             Kind::Growing => " --growing",
             Kind::Short => " --short",
@@ -179,6 +191,7 @@ pub fn saved() -> Result<Vec<Seed>> {
             let (kind, rest) = of("stacked ", Kind::Stack)
                 .or_else(|| of("volume ", Kind::Volume))
                 .or_else(|| of("calls ", Kind::Calls))
+                .or_else(|| of("copies ", Kind::Copies))
                 .or_else(|| of("levels ", Kind::Levels))
                 .or_else(|| of("growing ", Kind::Growing))
                 .or_else(|| of("plain stacked ", Kind::Stack))
@@ -247,7 +260,7 @@ mod tests {
                 .map(|seed| Seed::fresh(seed, asked).kind)
                 .collect::<std::collections::BTreeSet<_>>()
         };
-        assert_eq!(kinds(&[]).len(), 6);
+        assert_eq!(kinds(&[]).len(), 7);
         assert_eq!(kinds(&[Kind::Volume, Kind::Calls]).len(), 2);
         assert_eq!(kinds(&two), two.into_iter().collect());
         assert_eq!(kinds(&[Kind::Stack]), [Kind::Stack].into_iter().collect());

@@ -4,13 +4,14 @@
 //! The bytes that may be lost then are known exactly: what the recorded extents have on bricks that are not there, or on blocks
 //! that cannot be read. Nothing else may be, and the volume's check has to name the former.
 
+use super::copies::{copies_of, stale_in, stripes_of};
 use super::ledger::Pairs;
-use super::run::VolumeRun;
+use super::run::{VolumeRun, uuid_of};
 use crate::member::Member;
 use crate::waiting::{Over, wait};
 use braid_filesystem::Ino;
-use braid_format::volume::extent::{self, Extent, PER_GROUP};
-use braid_format::volume::{BLOCK, keys};
+use braid_format::volume::BLOCK;
+use braid_format::volume::extent::Extent;
 use braid_shard::Shard;
 use braid_volume::{CheckReport, Geometry, NoteLost};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,9 +28,15 @@ impl VolumeRun {
     /// A brick that the volume has now.
     fn some_brick(&self) -> Option<Rc<Member>> {
         let life = self.life.as_ref()?;
+        if self.is_in_doubt() {
+            return None;
+        }
         let members = life.volume.bricks().into_iter().filter_map(|brick| self.member_of(&brick));
+        let may_fail =
+            |member: &Rc<Member>| self.victim().is_none_or(|victim| victim == member.kind.index);
+        let members = members.filter(may_fail);
         let members: Vec<Rc<Member>> = members.filter(|member| !member.is_gone()).collect();
-        let alone = members.len() < 2 && !self.faults_rng.percent(10);
+        let alone = members.len() < 2 && self.victim().is_none() && !self.faults_rng.percent(10);
         (!members.is_empty() && !alone).then(|| Rc::clone(self.faults_rng.pick(&members)))
     }
 
@@ -98,7 +105,7 @@ impl VolumeRun {
         // While bricks are gone and do nothing worse, new files are well.
         let first = model.next_id();
         life.client.unharmed = (only_gone && !others).then_some(first);
-        model.bricks_fail = true;
+        model.bricks_fail = self.plan.copies.as_ref().is_none_or(|copies| copies.victim.is_none());
         Ok(())
     }
 
@@ -124,6 +131,9 @@ impl VolumeRun {
             let member = life.volume.brick(id).and_then(|brick| self.member_of(&brick));
             if let Some(member) = member {
                 self.world.trace(|| format!("{} is noted as lost", member.name()));
+                if self.comes_back(&member) {
+                    continue;
+                }
                 member.leave();
             }
         }
@@ -136,6 +146,10 @@ impl VolumeRun {
         }
         for member in self.world.members.borrow().iter() {
             member.slowness.set(1);
+            if self.plan.copies.is_some() && self.victim().is_none() && member.is_gone() {
+                // Without what it missed it would have other copies than those that were read meanwhile.
+                member.leave();
+            }
             if member.is_gone() && self.faults_rng.percent(60) && !member.has_left() {
                 self.world.trace(|| format!("{} is there again", member.name()));
                 member.set_gone(false);
@@ -164,7 +178,8 @@ impl VolumeRun {
         let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else { return };
         life.client.may_fail = weak.then_some(false);
         life.client.unharmed = (weak && only_gone).then(|| model.next_id());
-        model.bricks_fail = weak;
+        let alone = self.plan.copies.as_ref().is_none_or(|copies| copies.victim.is_none());
+        model.bricks_fail = weak && alone;
     }
 
     /// Something may have failed in this life.
@@ -187,10 +202,17 @@ impl VolumeRun {
         let unread = &life.client.unread;
         for (id, range) in unread {
             let Some((ino, _)) = model.numbers.get(id).copied() else { continue };
-            let extent = extent_of(&pairs, ino, range.start / stripe, stripe);
-            if extent.is_none_or(|extent| !self.is_bad(extent, range.start % stripe)) {
+            let copies = copies_of(&pairs, ino, range.start / stripe, stripe);
+            let within = range.start % stripe;
+            let stale = stale_in(&pairs, ino, range.start / BLOCK);
+            let has_it = |extent: &&Extent| Geometry::new(stripe).is_written(**extent, within);
+            let is_bad = |extent: &Extent| match self.victim() {
+                Some(victim) => self.is_on(*extent, victim),
+                None => stale.contains(&extent.brick) || self.is_bad(*extent, within),
+            };
+            if copies.is_empty() || copies.iter().filter(has_it).any(|extent| !is_bad(extent)) {
                 let text = format!(
-                    "f{id}, file {ino}: at {} nothing can be read: {extent:?}",
+                    "f{id}, file {ino}: at {} nothing can be read: {copies:?}",
                     range.start
                 );
                 return self.told("only_what_a_brick_took_is_lost", &text);
@@ -234,6 +256,12 @@ impl VolumeRun {
         Ok(life.metadata())
     }
 
+    /// The extent lies on the brick of this number.
+    fn is_on(&self, extent: Extent, index: usize) -> bool {
+        let brick = self.life.as_ref().and_then(|life| life.volume.brick(extent.brick));
+        brick.is_some_and(|brick| brick.uuid == uuid_of(index))
+    }
+
     /// The block of an extent that holds byte `at` of its stripe cannot be read.
     fn is_bad(&self, extent: Extent, at: u64) -> bool {
         let Some(brick) = self.life.as_ref().and_then(|life| life.volume.brick(extent.brick))
@@ -253,22 +281,16 @@ impl VolumeRun {
         let volume = Rc::clone(&self.life()?.volume);
         let is_there = |id| volume.brick(id).is_some_and(|brick| brick.is_there());
         let mut lost = Ranges::new();
-        for (key, value) in pairs.range(b"P".to_vec()..keys::after(b"P")) {
-            let (Some(ino), Some(group)) = (keys::ino_of(key), keys::second_of(key)) else {
-                continue;
-            };
-            let Ok(extents) = extent::parse(ino, group, geometry.stripe, value) else { continue };
-            for (extent, stripe) in extents.iter().zip(group * PER_GROUP..) {
-                if extent.is_hole() || is_there(extent.brick) {
-                    continue;
-                }
-                for sub_block in (0..32).filter(|sub_block| extent.written >> sub_block & 1 == 1) {
-                    let from = stripe * geometry.stripe + sub_block * geometry.sub_block;
-                    let ranges = lost.entry(ino).or_default();
-                    match ranges.last_mut().filter(|last| last.1 == from) {
-                        Some(last) => last.1 = from + geometry.sub_block,
-                        None => ranges.push((from, from + geometry.sub_block)),
-                    }
+        for ((ino, stripe), copies) in stripes_of(&pairs, geometry.stripe) {
+            let all = copies.iter().fold(0, |all, extent| all | extent.written);
+            let there = copies.iter().filter(|extent| is_there(extent.brick));
+            let left = all & !there.fold(0, |all, extent| all | extent.written);
+            for sub_block in (0..32).filter(|sub_block| left >> sub_block & 1 == 1) {
+                let from = stripe * geometry.stripe + sub_block * geometry.sub_block;
+                let ranges = lost.entry(ino).or_default();
+                match ranges.last_mut().filter(|last| last.1 == from) {
+                    Some(last) => last.1 = from + geometry.sub_block,
+                    None => ranges.push((from, from + geometry.sub_block)),
                 }
             }
         }
@@ -295,10 +317,4 @@ impl VolumeRun {
         }
         Ok(true)
     }
-}
-
-fn extent_of(pairs: &Pairs, ino: Ino, stripe: u64, bytes: u64) -> Option<Extent> {
-    let group = stripe / PER_GROUP;
-    let extents = extent::parse(ino, group, bytes, pairs.get(&keys::extents(ino, group))?).ok()?;
-    Some(extents[(stripe % PER_GROUP) as usize])
 }

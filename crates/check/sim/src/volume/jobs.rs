@@ -47,12 +47,14 @@ impl VolumeRun {
         };
         if let Some(job) = job {
             say(format!("{job:?}"));
-            let world = Rc::clone(&self.world);
+            let (world, has_copies) = (Rc::clone(&self.world), self.plan.copies.is_some());
             shard.spawn(async move {
                 let lost = match job {
                     NewJob::Remove { brick } => volume.brick(brick),
                     _ => None,
                 };
+                // With copies it may have nothing that others have not: the bytes of files tell.
+                let lost = lost.filter(|_| !has_copies);
                 let lost = lost.is_some_and(|brick| !brick.is_there() && brick.space.used() > 0);
                 let result = volume.start_job(job).await;
                 if lost && result.is_ok() {
@@ -287,7 +289,9 @@ impl VolumeRun {
                         (brick.state() != BrickState::Data && Some(brick.id) != job.brick)
                             || brick.space.used() * 2 < brick.space.blocks()
                     };
-                    let well = !self.is_faulty() && volume.bricks().iter().all(roomy);
+                    let well = !self.is_faulty()
+                        && volume.bricks().iter().all(roomy)
+                        && self.has_bricks_for_copies(job.brick);
                     if ended.is_err() && well {
                         let text = format!("{:?}, with room on all bricks: {why}", job.kind);
                         return self.told("jobs_end_well", &text);

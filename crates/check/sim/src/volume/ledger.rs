@@ -37,6 +37,8 @@ struct Reader<'a> {
     /// Owner of each block, by brick and block.
     owners: BTreeMap<(u16, u64), u64>,
     inodes: BTreeMap<u64, InodeRecord>,
+    /// The file, the stripe and the brick of each extent.
+    places: BTreeSet<(u64, u64, u16)>,
     /// Blocks of extents, by file.
     held: BTreeMap<u64, u64>,
 }
@@ -51,6 +53,7 @@ pub fn read(pairs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Ledger, String> {
         ledger: Ledger::default(),
         owners: BTreeMap::new(),
         inodes: BTreeMap::new(),
+        places: BTreeSet::new(),
         held: BTreeMap::new(),
     };
     reader.read()
@@ -121,7 +124,15 @@ impl<'a> Reader<'a> {
             if !self.inodes.contains_key(&ino) {
                 return Err(format!("file {ino} has extents and no attributes"));
             }
-            for extent in extent::parse(ino, group, stripe, value).map_err(text)? {
+            let extents = extent::parse(ino, group, stripe, value).map_err(text)?;
+            for (extent, number) in extents.into_iter().zip(group * extent::PER_GROUP..) {
+                let place = (ino, extent::stripe_of(number), extent.brick);
+                if !extent.is_hole() && !self.places.insert(place) {
+                    let (ino, stripe, brick) = place;
+                    return Err(format!(
+                        "two copies of stripe {stripe} of file {ino} are on brick {brick}"
+                    ));
+                }
                 if !extent.is_hole() && !self.ledger.blocks.contains_key(&extent.brick) {
                     return Err(format!(
                         "file {ino} lies on brick {}, which is none",

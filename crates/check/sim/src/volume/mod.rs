@@ -28,6 +28,9 @@
 //! In some runs bricks fail (`failures`): requests on data may then give EIO. What a brick has taken with it cannot be
 //! read until it is back, and is what it was then; all else is as above, and the check names exactly that.
 //!
+//! In runs of a kind of their own files have copies (`copies`), and bricks that failed may come back: what any copy has that is not
+//! on a failed brick is read, and is what was written last.
+//!
 //! In some runs bricks are arrays, on several shards, whose own members fail (`over_arrays`): of that a volume sees nothing.
 
 pub mod access_list;
@@ -37,6 +40,8 @@ pub mod array_bricks;
 pub mod call;
 mod choose;
 pub mod client;
+mod copies;
+mod copies_plan;
 mod cut;
 mod damage;
 pub mod expected;

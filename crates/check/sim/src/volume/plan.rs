@@ -1,6 +1,7 @@
 //! What a run of a volume is about, drawn from its seed: the bricks and how they behave.
 
 use super::array_bricks::Arrays;
+use super::copies_plan::CopiesPlan;
 use crate::member::MemberKind;
 use crate::rng::Rng;
 use crate::world::Manners;
@@ -57,6 +58,8 @@ pub enum Scope {
     Aimed,
     /// The calls that came last are made, too (`later`).
     Calls,
+    /// Files have copies, too (`copies`).
+    Copies,
 }
 
 /// See the module's documentation.
@@ -94,6 +97,8 @@ pub struct VolumePlan {
     pub calls: bool,
     /// Projects get limits, too: in some of the runs with all calls.
     pub limits: bool,
+    /// Files have copies.
+    pub copies: Option<CopiesPlan>,
 }
 
 impl VolumePlan {
@@ -102,6 +107,7 @@ impl VolumePlan {
         let (aimed, calls) = (scope >= Scope::Aimed, scope >= Scope::Calls);
         let rng = Rng::new(seed, 30);
         let count = rng.log_range(1..7) as usize;
+        let count = if scope >= Scope::Copies { CopiesPlan::bricks(seed) } else { count };
         let stripe = *rng.pick(&[16 << 10, 32 << 10, 64 << 10, 128 << 10, 128 << 10, 512 << 10]);
         let volatile = rng.range(0..3);
         let by_size = rng.percent(70);
@@ -121,7 +127,8 @@ impl VolumePlan {
         let mut plan = VolumePlan {
             arrays: Arrays::none(),
             calls,
-            limits: calls && Rng::new(seed, 54).percent(60),
+            limits: scope == Scope::Calls && Rng::new(seed, 54).percent(60),
+            copies: None,
             aimed: aimed && Rng::new(seed, 48).percent(60),
             metadata,
             bricks,
@@ -142,6 +149,10 @@ impl VolumePlan {
             requests: rng.log_range(40..600),
             faults: *rng.pick(&[0, 0, 0, faults_often]),
         };
+        if scope >= Scope::Copies {
+            plan.faults = *Rng::new(seed, 55).pick(&[0, faults_often]);
+            plan.copies = Some(CopiesPlan::of(seed, count, plan.faults));
+        }
         if aimed && plan.faults == 0 {
             let disks: Vec<&MemberKind> = plan.bricks.iter().map(|brick| &brick.kind).collect();
             plan.arrays = Arrays::of(seed, &disks, plan.all_bricks().count());
@@ -169,6 +180,11 @@ impl VolumePlan {
             .then_some(first)
     }
 
+    /// The copies of files that are told nothing.
+    pub fn default_copies(&self) -> u8 {
+        self.copies.as_ref().map_or(1, |copies| copies.default)
+    }
+
     /// Bytes of all data areas at the start.
     pub fn space(&self) -> u64 {
         self.bricks.iter().map(|brick| brick.blocks() * BLOCK).sum()
@@ -187,6 +203,7 @@ impl VolumePlan {
         };
         let faults = if self.faults > 0 { ", faults" } else { "" };
         let limits = if self.limits { ", limits" } else { "" };
+        let copies = self.copies.as_ref().map_or(String::new(), CopiesPlan::describe);
         let aimed = match (self.aimed, self.calls) {
             (false, false) => "",
             (true, false) => ", aimed",
@@ -197,7 +214,7 @@ impl VolumePlan {
             self.metadata.map_or(String::new(), |room| format!(", metadata {}K", room >> 10));
         let arrays = self.arrays.describe();
         format!(
-            "volume of {} bricks [{}]{}{arrays}{faults}{aimed}{limits}{metadata}, stripe {}K, depth {}, {} rounds of {}",
+            "volume of {} bricks [{}]{}{arrays}{faults}{copies}{aimed}{limits}{metadata}, stripe {}K, depth {}, {} rounds of {}",
             self.bricks.len(),
             bricks.collect::<Vec<_>>().join(", "),
             commands,

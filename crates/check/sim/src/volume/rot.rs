@@ -1,15 +1,17 @@
 //! A block of a file that rots after the last stop: a scrub must name it and nothing else, and it is not read as if it were right.
+//! When one copy of several rots another is read, and the scrub puts it right.
 
+use super::copies::copies_of;
 use super::ledger::Pairs;
 use super::run::{Mounting, VolumeRun, uuid_of};
+use crate::member::Member;
 use crate::rng::Rng;
 use crate::waiting::{Over, wait};
 use braid_filesystem::{Errno, FileSystem, Ino};
 use braid_format::volume::brick_record::BrickRecord;
-use braid_format::volume::extent::{self, PER_GROUP};
 use braid_format::volume::sums::{self, PER_REGION, PER_WINDOW, UNKNOWN};
 use braid_format::volume::{BLOCK, keys};
-use braid_volume::{CheckEnd, Geometry, Volume};
+use braid_volume::{CheckEnd, Geometry, Lost, Volume};
 use std::rc::Rc;
 
 /// A block of a file that has a checksum.
@@ -17,13 +19,13 @@ struct Place {
     ino: Ino,
     /// Counted from the start of the file.
     block: u64,
-    brick: u16,
-    /// Its block of the brick's data area.
-    at: u64,
+    /// Of each copy that has it the brick, and its block of the brick's data area.
+    copies: Vec<(u16, u64)>,
 }
 
 impl VolumeRun {
-    /// Changes a byte of a block that has a checksum, and looks whether it is noticed. The volume has been stopped.
+    /// Changes a byte of a block that has a checksum, in one copy or in all, and looks whether it is noticed. The volume has been
+    /// stopped.
     pub(super) fn rot(&mut self) -> Result<(), Over> {
         let rng = Rng::new(self.world.seed, 78);
         if self.plan.faults > 0 || !self.plan.arrays.all.is_empty() || !rng.percent(50) {
@@ -32,21 +34,29 @@ impl VolumeRun {
         let Some(place) = some_place(&rng, self.metadata.pairs(), self.plan.stripe) else {
             return Ok(());
         };
-        let record = self.metadata.pairs().get(&keys::brick(place.brick));
-        let record = record.and_then(|bytes| BrickRecord::parse(place.brick, bytes).ok());
-        let uuid = record.map(|record| record.uuid);
-        let found = self.plan.all_bricks().enumerate().find(|(at, _)| Some(uuid_of(*at)) == uuid);
-        let Some((index, brick)) = found else { return Ok(()) };
-        let at = brick.data_offset + place.at * BLOCK + rng.range(0..BLOCK);
-        let Some(member) = self.world.members.borrow().get(index).cloned() else { return Ok(()) };
-        let mut byte = [0];
-        if member.read(at, &mut byte).is_err() {
-            return Ok(());
+        let within = rng.range(0..BLOCK);
+        let left = place.copies.len() > 1 && rng.percent(70);
+        let first = if left { rng.below(place.copies.len()) } else { 0 };
+        let count = if left { 1 } else { place.copies.len() };
+        let mut right = [0];
+        for (brick, block) in place.copies.iter().skip(first).take(count) {
+            let Some((member, start)) = self.place_of(*brick, *block) else { return Ok(()) };
+            let (at, mut byte) = (start + within, [0]);
+            if member.read(at, &mut byte).is_err() || member.read(start, &mut right).is_err() {
+                return Ok(());
+            }
+            self.world.trace(|| {
+                let (ino, block, name) = (place.ino, place.block, member.name());
+                format!("rot: file {ino}, block {block}: byte {at} of {name}")
+            });
+            member.rot(at, &[byte[0] ^ 0x40]);
         }
-        self.world.trace(|| {
-            format!("rot: file {}, block {}: byte {at} of brick {index}", place.ino, place.block)
-        });
-        member.rot(at, &[byte[0] ^ 0x40]);
+        let what = format!(
+            "{count} of {} copies of block {} of file {} have rotten",
+            place.copies.len(),
+            place.block,
+            place.ino
+        );
         let Mounting { later, machine, .. } = self.begin_mount(1);
         let volume = match wait(&machine, "the mount of a volume with rot", &later)? {
             Ok(volume) => volume,
@@ -55,31 +65,55 @@ impl VolumeRun {
         let own: Rc<Volume> = Rc::clone(&volume);
         let (ino, offset) = (place.ino, place.block * BLOCK);
         let later = machine.begin(async move {
-            let read = own.read(ino, offset, 1).await.map(drop);
+            let read = own.read(ino, offset, 1).await.map(|bytes| bytes.to_vec());
             let inside = own.attr(ino).await.is_ok_and(|attr| attr.size > offset);
-            own.start_scrub()?;
-            own.wait_check().await;
-            let end = own.last_check();
+            let mut ends = Vec::new();
+            for _ in 0..2 {
+                own.start_scrub()?;
+                own.wait_check().await;
+                ends.push(own.last_check());
+            }
             let _ = own.close().await;
-            Ok::<_, braid_volume::VolumeError>((read, inside, end))
+            Ok::<_, braid_volume::VolumeError>((read, inside, ends))
         });
-        let (read, inside, end) = match wait(&machine, "a scrub of a volume with rot", &later)? {
+        let (read, inside, ends) = match wait(&machine, "a scrub of a volume with rot", &later)? {
             Ok(found) => found,
             Err(error) => return self.fail("scrub_finds_rot", error.to_string()),
         };
-        let what = format!("block {} of file {} has rotten", place.block, place.ino);
-        if inside && read != Err(Errno::Io) {
+        let wanted = if left { Ok(right.to_vec()) } else { Err(Errno::Io) };
+        if inside && read != wanted {
             return self.fail("rot_is_not_read", format!("{what}; it is read: {read:?}"));
         }
-        let Some(CheckEnd::Done(report)) = end else {
-            return self.fail("scrub_finds_rot", format!("{what}; the scrub ended: {end:?}"));
-        };
-        let named: Vec<_> = report.rotten.iter().map(|file| (file.ino, &file.ranges[..])).collect();
-        let right = [(offset, offset + BLOCK)];
-        if inside && named != [(place.ino, &right[..])] {
-            return self.fail("scrub_finds_rot", format!("{what}; the scrub names {named:?}"));
+        for (scrub, end) in ends.into_iter().enumerate() {
+            let Some(CheckEnd::Done(report)) = end else {
+                return self.fail("scrub_finds_rot", format!("{what}; the scrub ended: {end:?}"));
+            };
+            let named = |list: &[Lost]| -> Vec<_> {
+                list.iter().map(|file| (file.ino, file.ranges.clone())).collect()
+            };
+            let here = vec![(place.ino, vec![(offset, offset + BLOCK)])];
+            let (rotten, mended) = (named(&report.rotten), named(&report.mended));
+            // A read of the rotten copy has put it right before.
+            let is_right = match left {
+                true => rotten.is_empty() && (mended.is_empty() || scrub == 0 && mended == here),
+                false => rotten == here && mended.is_empty(),
+            };
+            if inside && !is_right {
+                let text = format!("{what}; scrub {scrub} names {rotten:?}, and mended {mended:?}");
+                return self.fail("scrub_finds_rot", text);
+            }
         }
         Ok(())
+    }
+
+    /// The device of a brick, and the byte of it where a block of its data area begins.
+    fn place_of(&self, brick: u16, block: u64) -> Option<(Rc<Member>, u64)> {
+        let record = self.metadata.pairs().get(&keys::brick(brick))?;
+        let uuid = BrickRecord::parse(brick, record).ok()?.uuid;
+        let mut all = self.plan.all_bricks().enumerate();
+        let (index, plan) = all.find(|(at, _)| uuid_of(*at) == uuid)?;
+        let member = self.world.members.borrow().get(index).cloned()?;
+        Some((member, plan.data_offset + block * BLOCK))
     }
 }
 
@@ -98,16 +132,11 @@ fn some_place(rng: &Rng, pairs: &Pairs, stripe: u64) -> Option<Place> {
     let geometry = Geometry::new(stripe);
     in_window.filter(|at| known[*at] != UNKNOWN).find_map(|at| {
         let block = window * PER_WINDOW + at as u64;
-        let number = block * BLOCK / stripe;
         let within = block * BLOCK % stripe;
-        let value = pairs.get(&keys::extents(ino, number / PER_GROUP))?;
-        let group = extent::parse(ino, number / PER_GROUP, stripe, value).ok()?;
-        let extent = group[(number % PER_GROUP) as usize];
-        geometry.is_written(extent, within).then_some(Place {
-            ino,
-            block,
-            brick: extent.brick,
-            at: extent.start + within / BLOCK,
-        })
+        let copies = copies_of(pairs, ino, block * BLOCK / stripe, stripe).into_iter();
+        let copies = copies.filter(|extent| geometry.is_written(*extent, within));
+        let copies: Vec<(u16, u64)> =
+            copies.map(|extent| (extent.brick, extent.start + within / BLOCK)).collect();
+        (!copies.is_empty()).then_some(Place { ino, block, copies })
     })
 }

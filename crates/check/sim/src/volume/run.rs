@@ -66,6 +66,8 @@ pub(super) struct VolumeRun {
     pub(super) faults_rng: Rng,
     /// Choices of what is done on purpose, likewise (`aimed`).
     pub(super) aimed_rng: Rng,
+    /// Choices of copies, likewise (`copies`).
+    pub(super) copies_rng: Rng,
     /// Choices of limits of projects, likewise, and what projects may have at most.
     pub(super) limits_rng: Rng,
     pub(super) most: BTreeMap<u32, (u64, u64)>,
@@ -112,6 +114,7 @@ pub fn run(seed: u64, scope: Scope, verbose: bool) -> Report {
         commands_rng: Rng::new(seed, 35),
         faults_rng: Rng::new(seed, 38),
         aimed_rng: Rng::new(seed, 39),
+        copies_rng: Rng::new(seed, 58),
         limits_rng: Rng::new(seed, 52),
         most: BTreeMap::new(),
         over_arrays: OverArrays::new(&world, &plan.arrays),
@@ -199,6 +202,7 @@ impl VolumeRun {
         }
         self.compare()?;
         self.finish_jobs()?;
+        self.copies_are_made()?;
         self.account()?;
         self.stop()?;
         self.mount()?;
@@ -220,7 +224,11 @@ impl VolumeRun {
             .collect();
         let now = clock(&self.world)();
         let owner = Caller::default();
-        let format = Format { stripe: self.plan.stripe, checksums: true, copies: 1 };
+        let format = Format {
+            stripe: self.plan.stripe,
+            checksums: true,
+            copies: self.plan.default_copies(),
+        };
         let made = first_records(Uuid::from_u128(77), format, &bricks, owner, now);
         let records = match made {
             Ok(records) => records,
@@ -363,6 +371,7 @@ impl VolumeRun {
                     self.command()?;
                 }
             }
+            self.tell_copies()?;
             if self.plan.faults > 0 && self.faults_rng.range(0..1000) < self.plan.faults {
                 self.a_brick_fails()?;
             }
@@ -468,7 +477,8 @@ impl VolumeRun {
     /// How full the volume may be, where that can be said: files that are told to go somewhere find no room there, and
     /// bricks that fail take theirs with them.
     fn room(&self) -> Result<Option<Room>, Over> {
-        if self.plan.commands || self.plan.faults > 0 || self.plan.metadata.is_some() {
+        let no_bound = self.plan.copies.is_some() || self.plan.metadata.is_some();
+        if self.plan.commands || self.plan.faults > 0 || no_bound {
             return Ok(None);
         }
         match ledger::read(self.metadata.pairs()) {

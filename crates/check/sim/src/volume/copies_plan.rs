@@ -1,0 +1,40 @@
+//! What a run with copies is about, drawn from its seed.
+
+use crate::rng::Rng;
+
+/// Copies in a run.
+#[derive(Clone, Debug)]
+pub struct CopiesPlan {
+    /// What files have unless they are told otherwise.
+    pub default: u8,
+    /// The fewest that a file is told to have.
+    pub least: u8,
+    /// Of 1000 steps of a round, before how many a file or a folder is told.
+    pub told_often: u64,
+    /// The only brick that fails. It comes back at a later mount with what it had made durable, and whatever it missed, all
+    /// that is said to be durable is there. Without it bricks that are gone stay away.
+    pub victim: Option<usize>,
+}
+
+impl CopiesPlan {
+    /// Bricks of a run of `seed`.
+    pub fn bricks(seed: u64) -> usize {
+        Rng::new(seed, 56).range(2..6) as usize
+    }
+
+    /// Those of `seed`, where there are so many bricks, and so many faults in 1000 steps.
+    pub fn of(seed: u64, bricks: usize, faults: u64) -> CopiesPlan {
+        let rng = Rng::new(seed, 57);
+        let default = (*rng.pick(&[1, 2, 2, 2, 3])).min(bricks as u8);
+        let one = faults > 0 && default > 1 && rng.percent(70);
+        let victim = one.then(|| rng.below(bricks));
+        let least = if one { 2 } else { 1 };
+        CopiesPlan { default, least, told_often: *rng.pick(&[0, 0, 3, 20]), victim }
+    }
+
+    /// In a few words.
+    pub fn describe(&self) -> String {
+        let one = self.victim.map_or(String::new(), |victim| format!(", only b{victim} fails"));
+        format!(", {} copies{one}", self.default)
+    }
+}
