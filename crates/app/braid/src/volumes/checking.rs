@@ -92,7 +92,11 @@ impl Hosted {
         }
         let report = self.last_check()?;
         if report.scrub {
+            let mended = output::count(report.mended.len(), "file");
             let found = match report.rotten.len() {
+                0 if !report.mended.is_empty() => {
+                    format!("parts of {mended} were mended from other copies")
+                }
                 0 => "all data is as it was written".to_string(),
                 files => format!("parts of {} are not as written", output::count(files, "file")),
             };

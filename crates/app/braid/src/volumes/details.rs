@@ -139,6 +139,8 @@ impl Hosted {
             stripe: status.stripe,
             checksums: status.checksums,
             checksum_errors: status.checksum_errors,
+            checksum_mended: status.checksum_mended,
+            incomplete: status.incomplete,
             used,
             size,
             metadata_used: status.metadata.used,
@@ -224,6 +226,7 @@ impl Hosted {
             lost: files_of(report.lost),
             scrub: report.scrub,
             rotten: files_of(report.rotten),
+            mended: files_of(report.mended),
             sealed: report.sealed,
         }
     }

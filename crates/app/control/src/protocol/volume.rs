@@ -320,6 +320,12 @@ pub struct VolumeDetail {
     /// Reads of blocks that were not what was written, since the mount.
     #[serde(default)]
     pub checksum_errors: u64,
+    /// Blocks that were not what was written, or could not be read, and were mended from another copy, since the mount.
+    #[serde(default)]
+    pub checksum_mended: u64,
+    /// Some files have fewer copies than they are to have, or copies that miss something.
+    #[serde(default)]
+    pub incomplete: bool,
     /// Bytes in use.
     pub used: u64,
     /// Bytes that it holds.
@@ -448,6 +454,9 @@ pub struct CheckDetail {
     /// Of a scrub: what is not as it was written.
     #[serde(default)]
     pub rotten: Vec<LostDetail>,
+    /// Of a scrub: what one copy did not have as it was written, and was given by another.
+    #[serde(default)]
+    pub mended: Vec<LostDetail>,
     /// Of a scrub: bytes that had no checksum, and have one now.
     #[serde(default)]
     pub sealed: u64,

@@ -112,6 +112,7 @@ fn text(report: &CheckDetail, repair: bool) -> String {
     }
     lines.extend(report.lost.iter().map(|lost| format!("lost: {}", ranges_of(lost))));
     lines.extend(report.rotten.iter().map(|rotten| format!("rotten: {}", ranges_of(rotten))));
+    lines.extend(report.mended.iter().map(|mended| format!("mended: {}", ranges_of(mended))));
     if report.scrub {
         lines.push(scrubbed(report));
         return lines.join("\n");
@@ -169,7 +170,10 @@ fn scrubbed(report: &CheckDetail) -> String {
     if report.found > 0 {
         found.push(format!("{} other problems", report.found));
     }
-    if found.is_empty() {
+    if !report.mended.is_empty() {
+        let files = output::count(report.mended.len(), "file");
+        found.push(format!("parts of {files} were mended from other copies"));
+    } else if found.is_empty() {
         found.push("all is as it was written".to_string());
     }
     if report.sealed > 0 {

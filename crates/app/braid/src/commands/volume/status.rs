@@ -55,11 +55,16 @@ pub fn job_line(volume: &str, detail: &VolumeJobDetail) -> String {
 }
 
 fn checksums(status: &VolumeDetail) -> String {
-    match (status.checksums, status.checksum_errors) {
+    let read = match (status.checksums, status.checksum_errors) {
         (false, _) => "off".to_string(),
         (true, 0) => "on".to_string(),
         (true, 1) => "on; one read found what was not written, see the log".to_string(),
         (true, count) => format!("on; {count} reads found what was not written, see the log"),
+    };
+    match status.checksum_mended {
+        0 => read,
+        1 => format!("{read}; one block was mended from another copy"),
+        count => format!("{read}; {count} blocks were mended from other copies"),
     }
 }
 

@@ -14,7 +14,7 @@ pub struct Volumes(pub Vec<VolumeDetail>);
 type OfVolume = (&'static str, &'static str, fn(&VolumeDetail) -> u64);
 type OfBrick = (&'static str, &'static str, MetricType, fn(&BrickDetail) -> u64);
 
-const VOLUME: [OfVolume; 10] = [
+const VOLUME: [OfVolume; 12] = [
     ("size_bytes", "Bytes that the bricks hold", |volume| volume.size),
     ("used_bytes", "Bytes in use", |volume| volume.used),
     ("metadata_size_bytes", "Bytes that the metadata may take", |volume| volume.metadata_size),
@@ -24,6 +24,12 @@ const VOLUME: [OfVolume; 10] = [
         "Reads of blocks that were not what was written, since the mount",
         |volume| volume.checksum_errors,
     ),
+    ("checksum_mended", "Blocks that were mended from another copy, since the mount", |volume| {
+        volume.checksum_mended
+    }),
+    ("incomplete", "Whether copies are missing, or miss something", |volume| {
+        u64::from(volume.incomplete)
+    }),
     ("unbalanced", "Whether a balance would move stripes", |volume| u64::from(volume.unbalanced)),
     ("job_done_bytes", "Bytes that the job under way has moved", |volume| {
         volume.job.as_ref().map_or(0, |detail| detail.job.done)
