@@ -165,6 +165,11 @@ impl VolumeRun {
         self.bricks().iter().any(|member| member.is_weak())
     }
 
+    /// Some brick is not as it should be, or is back and has lost what was nowhere else and not durable.
+    pub(super) fn may_fail(&self) -> bool {
+        self.has_weak_bricks() || self.victim().is_some() && self.lost_some.get()
+    }
+
     /// The devices of bricks, without those that arrays are made of.
     fn bricks(&self) -> Vec<Rc<Member>> {
         let count = self.plan.all_bricks().count();
@@ -173,10 +178,10 @@ impl VolumeRun {
 
     /// The client reckons with what is not as it should be when a life begins.
     pub(super) fn expect_failures(&mut self) {
-        let weak = self.has_weak_bricks();
+        let (weak, may_fail) = (self.has_weak_bricks(), self.may_fail());
         let only_gone = self.bricks().iter().all(|member| !member.is_weak() || member.is_gone());
         let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else { return };
-        life.client.may_fail = weak.then_some(false);
+        life.client.may_fail = may_fail.then_some(false);
         life.client.unharmed = (weak && only_gone).then(|| model.next_id());
         let alone = self.plan.copies.as_ref().is_none_or(|copies| copies.victim.is_none());
         model.bricks_fail = weak && alone;

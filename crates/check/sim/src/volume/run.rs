@@ -261,7 +261,7 @@ impl VolumeRun {
         client.history = std::mem::take(&mut self.history);
         (client.calls, client.trims) = (self.plan.calls, self.plan.trims());
         client.names_may_be_full = self.plan.metadata.is_some();
-        client.may_fail = self.has_weak_bricks().then_some(false);
+        client.may_fail = self.may_fail().then_some(false);
         match &mut self.model {
             Some(model) => client.recover(&machine, model)?,
             None => {

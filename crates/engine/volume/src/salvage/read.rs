@@ -7,17 +7,21 @@ use crate::stripes::Geometry;
 use braid_device::Device;
 use braid_format::brick::BrickSuperblock;
 use braid_format::volume::entry::ByName;
-use braid_format::volume::extent::{self, PER_GROUP};
+use braid_format::volume::extent::{self, Extent, PER_GROUP, stripe_of};
 use braid_format::volume::inode::InodeRecord;
 use braid_format::volume::keys;
 use braid_kv::{KvStore, Pair, Store, StoreError};
 use braid_shard::Shard;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
 /// Pairs that are asked for at a time.
 const AT_ONCE: usize = 512;
+
+/// The extents of a stripe: one for each copy.
+pub(super) type Copies = SmallVec<[Extent; 2]>;
 
 /// A brick that data can be read from.
 pub(super) struct Source {
@@ -129,9 +133,12 @@ impl Salvage {
             let why = format!("where some of these bytes lie is lost: {error}");
             lost.push(LostRange { bytes: 0..size, why, is_rotten: false });
         }
+        // The copies of a stripe stand apart: here they come together.
+        let mut stripes: BTreeMap<u64, Copies> = BTreeMap::new();
         for (key, value) in groups {
             let Some(group) = keys::second_of(&key) else { continue };
-            let start = group.saturating_mul(of_group);
+            let first = stripe_of(group.saturating_mul(PER_GROUP));
+            let start = first.saturating_mul(self.geometry.stripe);
             let bytes = start..start.saturating_add(of_group).min(size);
             if bytes.is_empty() {
                 // Cut off the file.
@@ -144,11 +151,14 @@ impl Salvage {
                     continue;
                 }
             };
-            for (number, extent) in extents.iter().enumerate().filter(|(_, one)| !one.is_hole()) {
-                let at = start + number as u64 * self.geometry.stripe;
-                if !self.read_stripe((ino, at), *extent, size, &mut take, &mut lost).await {
-                    return lost;
-                }
+            for (stripe, extent) in (first..).zip(extents).filter(|(_, one)| !one.is_hole()) {
+                stripes.entry(stripe).or_default().push(extent);
+            }
+        }
+        for (stripe, copies) in stripes {
+            let at = stripe * self.geometry.stripe;
+            if !self.read_stripe((ino, at), &copies, size, &mut take, &mut lost).await {
+                break;
             }
         }
         lost

@@ -3,7 +3,7 @@
 //! Invariant: bytes that agree with a checksum that is known are what was written, whatever brick they come from; of all others it
 //! is said why they may not be.
 
-use super::read::{LostRange, Salvage, Source, add};
+use super::read::{Copies, LostRange, Salvage, Source, add};
 use super::sums::Known;
 use braid_device::{IoErrorKind, IoSets, Op, Request};
 use braid_format::volume::BLOCK;
@@ -20,29 +20,35 @@ impl Salvage {
     pub(super) async fn read_stripe(
         &self,
         (ino, at): (u64, u64),
-        extent: Extent,
+        copies: &Copies,
         size: u64,
         take: &mut impl FnMut(u64, &[u8]) -> bool,
         lost: &mut Vec<LostRange>,
     ) -> bool {
-        let held = self.geometry.stripe.min(u64::from(extent.blocks) * BLOCK);
-        for (run, written) in self.geometry.runs(extent, 0, held) {
+        let mut together = Extent::HOLE;
+        for copy in copies {
+            together.written |= copy.written;
+            together.blocks = together.blocks.max(copy.blocks);
+        }
+        let held = self.geometry.stripe.min(u64::from(together.blocks) * BLOCK);
+        for (run, written) in self.geometry.runs(together, 0, held) {
             let end = (at + run.end).min(size);
             if !written || at + run.start >= end {
                 continue;
             }
             let blocks = (at + run.start) / BLOCK..(at + run.end) / BLOCK;
             let known = self.known_of(ino, blocks).await;
-            let mut pieces = vec![run];
+            let mut pieces = self.pieces_of(copies, run);
             while let Some(piece) = pieces.pop() {
                 let bytes = at + piece.start..(at + piece.end).min(size);
                 if bytes.is_empty() {
                     continue;
                 }
-                match self.read_blocks(extent, piece.clone()).await {
-                    Ok(mut found) => {
-                        let (first, start) = (bytes.start / BLOCK, piece.start);
-                        let judged = self.judge(extent, start, first, &known, &mut found).await;
+                let holders = self.holders(copies, piece.start, &known);
+                match self.read_any(&holders, &piece).await {
+                    Ok((extent, mut found)) => {
+                        let from = (extent, piece.start, bytes.start / BLOCK);
+                        let judged = self.judge(from, &holders, &known, &mut found).await;
                         let count = (bytes.end - bytes.start) as usize;
                         if !take(bytes.start, found.get(..count).unwrap_or(&found)) {
                             return false;
@@ -67,18 +73,77 @@ impl Salvage {
         true
     }
 
+    /// Cuts a run of a stripe into parts that the same copies have, the last first.
+    fn pieces_of(&self, copies: &Copies, run: Range<u64>) -> Vec<Range<u64>> {
+        let have = |at: u64| -> u32 {
+            let has_it = |copy: &Extent| u32::from(self.geometry.is_written(*copy, at));
+            copies.iter().fold(0, |all, copy| all << 1 | has_it(copy))
+        };
+        let mut pieces: Vec<Range<u64>> = Vec::new();
+        let mut at = run.start;
+        while at < run.end {
+            let next = (at - at % self.geometry.sub_block + self.geometry.sub_block).min(run.end);
+            match pieces.last_mut().filter(|last| have(last.start) == have(at)) {
+                Some(last) => last.end = next,
+                None => pieces.push(at..next),
+            }
+            at = next;
+        }
+        pieces.reverse();
+        pieces
+    }
+
+    /// The copies that have the byte at `at` of a stripe, the best to read first: those on bricks that missed nothing.
+    fn holders(&self, copies: &Copies, at: u64, known: &Known) -> Copies {
+        let has_it = |copy: &&Extent| self.geometry.is_written(**copy, at);
+        let mut holders: Copies = copies.iter().filter(has_it).copied().collect();
+        holders.sort_by_key(|copy| {
+            let brick = self.bricks.get(&copy.brick);
+            let is_old = brick.is_some_and(|brick| brick.doubt.is_some());
+            (brick.is_none(), known.stale.contains(&copy.brick), is_old)
+        });
+        holders
+    }
+
+    /// What the first copy has that can be read, and which it is; else why the last cannot, and true if a shorter read may
+    /// succeed.
+    async fn read_any(
+        &self,
+        holders: &Copies,
+        piece: &Range<u64>,
+    ) -> Result<(Extent, BufMut), (String, bool)> {
+        let mut failed: Option<(String, bool)> = None;
+        for copy in holders {
+            match self.read_blocks(*copy, piece.clone()).await {
+                Ok(found) => return Ok((*copy, found)),
+                Err((why, shorter)) => {
+                    let (all, before) = failed.take().unwrap_or_default();
+                    let all = if all.is_empty() { why } else { format!("{all}; {why}") };
+                    failed = Some((all, before || shorter));
+                }
+            }
+        }
+        Err(failed.unwrap_or_else(|| ("no copy has these bytes".to_string(), false)))
+    }
+
     /// Holds what was read from `start` of an extent, blocks of the file from `first` on, against its checksums. A block that
-    /// differs is read once more, since the fault may have been on the way. Gives what is not as it was written, or may not be.
+    /// differs is read once more, since the fault may have been on the way, and then from the other copies. Gives what is not as
+    /// it was written, or may not be.
     async fn judge(
         &self,
-        extent: Extent,
-        start: u64,
-        first: u64,
+        (extent, start, first): (Extent, u64, u64),
+        holders: &Copies,
         known: &Known,
         found: &mut BufMut,
     ) -> Vec<LostRange> {
         let brick = self.bricks.get(&extent.brick);
-        let is_old = brick.and_then(|brick| brick.doubt.clone());
+        let is_stale = known.stale.contains(&extent.brick);
+        let is_old = brick.and_then(|brick| brick.doubt.clone()).or_else(|| {
+            let id = extent.brick;
+            is_stale.then(|| {
+                format!("read from brick {id}, which has lost something here: it may be old")
+            })
+        });
         let unknown = known.damaged.as_ref().map(|why| {
             format!("their checksums are lost, so that they may not be what was written: {why}")
         });
@@ -96,11 +161,16 @@ impl Salvage {
             let mut agrees = sum == sum_of(block);
             if !agrees && sum != UNKNOWN {
                 let within = start + number * BLOCK;
-                if let Ok(again) = self.read_blocks(extent, within..within + BLOCK).await
-                    && sum_of(&again) == sum
-                {
-                    block.copy_from_slice(&again);
-                    agrees = true;
+                let again =
+                    std::iter::once(&extent).chain(holders.iter().filter(|one| **one != extent));
+                for copy in again {
+                    if let Ok(other) = self.read_blocks(*copy, within..within + BLOCK).await
+                        && sum_of(&other) == sum
+                    {
+                        block.copy_from_slice(&other);
+                        agrees = true;
+                        break;
+                    }
                 }
             }
             match (&doubt, sum) {

@@ -5,7 +5,7 @@
 
 use super::read::Salvage;
 use braid_format::volume::keys;
-use braid_format::volume::sums::{PER_REGION, PER_WINDOW, UNKNOWN, parse};
+use braid_format::volume::sums::{IntentRecord, PER_REGION, PER_WINDOW, UNKNOWN, parse};
 use braid_kv::Store;
 use std::ops::Range;
 
@@ -15,6 +15,8 @@ pub(super) struct Known {
     sums: Vec<u32>,
     /// Why there may be more, if there may.
     pub damaged: Option<String>,
+    /// Bricks whose copies of some of these blocks have lost something.
+    pub stale: Vec<u16>,
 }
 
 impl Known {
@@ -29,7 +31,8 @@ impl Salvage {
     /// The checksums of these blocks of a file, which are those of a stripe at most.
     pub(super) async fn known_of(&self, ino: u64, blocks: Range<u64>) -> Known {
         let count = blocks.end.saturating_sub(blocks.start) as usize;
-        let mut known = Known { first: blocks.start, sums: vec![UNKNOWN; count], damaged: None };
+        let (first, stale) = (blocks.start, Vec::new());
+        let mut known = Known { first, sums: vec![UNKNOWN; count], damaged: None, stale };
         if !self.has_sums {
             return known;
         }
@@ -40,7 +43,19 @@ impl Salvage {
             let is_marked = match marked {
                 Some((of, is_marked)) if of == region => is_marked,
                 _ => match self.store.get(&keys::intent(ino, region)).await {
-                    Ok(mark) => marked.insert((region, mark.is_some())).1,
+                    Ok(mark) => {
+                        let mark = mark.map(|bytes| IntentRecord::parse(ino, region, &bytes));
+                        let is_marked = match mark {
+                            Some(Ok(mark)) => {
+                                known.stale.extend(mark.stale);
+                                mark.written_over
+                            }
+                            // As good as the one that it was.
+                            Some(Err(_)) => true,
+                            None => false,
+                        };
+                        marked.insert((region, is_marked)).1
+                    }
                     Err(error) => {
                         known.damaged = Some(error.to_string());
                         continue;
