@@ -104,7 +104,10 @@ impl Mover {
     async fn prepare(&self, record: JobRecord) -> Result<u64, VolumeError> {
         let failed = |errno| VolumeError::File { doing: "preparing the job", errno };
         match (record.kind, record.brick) {
-            (JobKind::Remove, Some(id)) => self.membership.begin_removal(id)?,
+            (JobKind::Remove, Some(id)) => {
+                self.may_do_without(id, &record).await?;
+                self.membership.begin_removal(id)?;
+            }
             (JobKind::Migrate, Some(id)) => {
                 let brick = self.bricks.get(id).ok_or(VolumeError::NoSuchBrick(id))?;
                 if !brick.takes_data() {

@@ -4,10 +4,13 @@
 use super::part::Mover;
 use super::run::Move;
 use super::running::{NewJob, Running};
+use crate::error::VolumeError;
+use crate::extents::Brick;
 use crate::namespace::Inode;
 use braid_filesystem::Errno;
 use braid_format::volume::extent::{Extent, groups_of_copy};
-use braid_format::volume::job::JobKind;
+use braid_format::volume::job::{JobKind, JobRecord};
+use braid_format::volume::keys;
 use std::rc::Rc;
 
 impl Mover {
@@ -31,6 +34,45 @@ impl Mover {
             }
         }
         Ok(found)
+    }
+
+    /// Refuses the removal of a brick whose files are to have more copies than bricks would be left.
+    pub(super) async fn may_do_without(
+        &self,
+        brick: u16,
+        job: &JobRecord,
+    ) -> Result<(), VolumeError> {
+        let failed = |errno| VolumeError::File { doing: "looking for copies on the brick", errno };
+        let bricks = self.bricks.all();
+        let stays = |other: &&Rc<Brick>| other.id != brick && other.is_placed() && other.is_there();
+        let left = bricks.iter().filter(stays).count();
+        if !self.record.has_copies() || left == 0 {
+            return Ok(());
+        }
+        self.commits.sync_all().await.map_err(failed)?;
+        let mut cursor = Some(keys::extents(0, 0));
+        while let Some(from) = cursor.take() {
+            let (groups, next) = self.some_groups(job, &from).await.map_err(failed)?;
+            for (ino, group) in groups {
+                let inode = match self.inodes.get(ino).await {
+                    Err(Errno::Stale) => continue,
+                    other => other.map_err(failed)?,
+                };
+                let copies = inode.with(|record| record.copies);
+                if usize::from(copies) <= left {
+                    continue;
+                }
+                let group = self.extents.group(&inode.extents, group).await.map_err(failed)?;
+                if group.placed().iter().any(|(_, extent)| extent.brick == brick) {
+                    return Err(VolumeError::Refused(format!(
+                        "files on it are to have {copies} copies, and {left} bricks would be left: add a brick, or ask for fewer \
+                         copies first; see: braid volume copies --help"
+                    )));
+                }
+            }
+            cursor = next;
+        }
+        Ok(())
     }
 
     /// A job begins, or goes on: one that makes copies looks at all of them.

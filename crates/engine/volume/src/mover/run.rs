@@ -10,7 +10,7 @@ use crate::files::Moved;
 use crate::namespace::Inode;
 use crate::pace::STEP_NANOS;
 use braid_filesystem::{Errno, Ino};
-use braid_format::volume::extent::{Extent, PER_GROUP, stripe_of};
+use braid_format::volume::extent::{Extent, PER_GROUP, copy_of, groups_of_copy, stripe_of};
 use braid_format::volume::job::{JobKind, JobRecord};
 use braid_format::volume::space::GROUP_BLOCKS;
 use braid_format::volume::{BLOCK, keys};
@@ -44,7 +44,8 @@ impl Mover {
         let mut cursor = Some(first_key(job, (0, 0)));
         while let Some(from) = cursor.take() {
             let (groups, next) = self.some_groups(job, &from).await?;
-            for (ino, group) in groups {
+            // Those of other copies are looked at with those of copy 0.
+            for (ino, group) in groups.into_iter().filter(|(_, group)| *group < groups_of_copy(1)) {
                 let moves = self.moves_of(job, ino, group).await?;
                 total += moves.iter().map(|one| one.bytes).sum::<u64>();
             }
@@ -194,6 +195,17 @@ impl Mover {
         if job.kind == JobKind::Defrag {
             placed.retain(|(_, extent)| u64::from(extent.blocks) == self.geometry.blocks());
             return Ok(self.scattered(&inode, &placed));
+        }
+        let held = inode.with(|record| record.held);
+        if held > 1 && group < groups_of_copy(1) {
+            // Copies of one stripe move one after the other: else each copy of a large file would keep some bricks busy, and all
+            // together in the end the others.
+            for copy in 1..held {
+                let other =
+                    self.extents.group(&inode.extents, group + groups_of_copy(copy)).await?;
+                placed.extend(other.placed());
+            }
+            placed.sort_by_key(|(stripe, _)| (stripe_of(*stripe), copy_of(*stripe)));
         }
         let mut moves = Vec::new();
         for (stripe, extent) in placed {
