@@ -3,8 +3,8 @@
 mod changes;
 
 pub use changes::{
-    Add, Check, Export, Follow, GrowMetadata, Jobs, Migrate, OneFileOrMore, Proxy, Quota, Remove,
-    Scrub, Weight, WholeVolume,
+    Add, Check, Copies, Export, Follow, GrowMetadata, Jobs, Migrate, OneFileOrMore, Proxy, Quota,
+    Remove, Scrub, Weight, WholeVolume,
 };
 
 use super::common::{Control, EXIT_CODES};
@@ -51,6 +51,7 @@ pub enum Verb {
     Pin(OneFileOrMore),
     /// Let files be moved again.
     Unpin(OneFileOrMore),
+    Copies(Copies),
     Quota(Quota),
     Proxy(Proxy),
     /// Move what the proxy has taken to the other bricks.
@@ -84,9 +85,8 @@ pub enum Verb {
     A brick is a file, a block device, array:NAME, an array that the running server has and no client uses, or an \
     export of another NBD server, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. First it is shown what \
     is found on each; when there is anything, it is refused unless --force is given. Files are cut into stripes, \
-    which go to the bricks in proportion to their sizes, times the weights that were given. There is no redundancy between bricks but for the \
-    metadata, which is mirrored on the first two that have room: what lies on a brick that dies is lost, so make \
-    bricks of arrays where that matters.\n\n\
+    which go to the bricks in proportion to their sizes, times the weights that were given. The metadata is mirrored on the first two that have room. What lies on a \
+    brick that dies is lost, so give files copies with --copies, or make bricks of arrays, where that matters.\n\n\
     It takes a second or so, whatever the size. The volume is not mounted afterwards: `braid volume mount` does \
     that.",
     after_help = EXIT_CODES
@@ -387,6 +387,7 @@ mod tests {
             ("braid volume migrate pool --to brick", "FILE"),
             ("braid volume quota /srv/a --limit 1G --none", "cannot be used"),
             ("braid volume quota /srv/a --files many", "a number"),
+            ("braid volume copies /srv/a many", "invalid"),
             ("braid volume jobs pool --pause --resume", "cannot be used"),
             ("braid volume jobs pool --speed 1M --latency 2", "cannot be used"),
             ("braid volume jobs pool --latency 0", "milliseconds"),
@@ -418,6 +419,9 @@ mod tests {
             "braid volume migrate pool f g --to a",
             "braid volume pin pool f g",
             "braid volume unpin pool f",
+            "braid volume copies pool --json",
+            "braid volume copies /srv/pool/a 2",
+            "braid volume create pool --copies 2 a b",
             "braid volume quota pool --json",
             "braid volume quota /srv/pool/a --limit 10G --files 100000",
             "braid volume quota /srv/pool/a --limit none",

@@ -109,6 +109,10 @@ impl Volumes {
             VolumeRequest::Pin { volume, files, pinned } => {
                 done(self.find(Some(&volume))?.set_pinned(&files, pinned)?)
             }
+            VolumeRequest::Copies { volume, file } => {
+                let copies = self.find(Some(&volume))?.copies(&file)?;
+                about(VolumeAnswer::Copies { copies })
+            }
             VolumeRequest::Quotas { volume } => {
                 let quotas = self.find(Some(&volume))?.quotas()?;
                 about(VolumeAnswer::Quotas { quotas })

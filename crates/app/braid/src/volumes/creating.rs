@@ -217,7 +217,7 @@ pub fn create(
         uuid,
         stripe: new.stripe.unwrap_or(STRIPE),
         checksums: new.checksums.unwrap_or(true),
-        copies: 1,
+        copies: new.copies.unwrap_or(1),
         metadata_size: new.metadata,
         owner: Caller {
             uid: rustix::process::geteuid().as_raw(),
@@ -311,6 +311,7 @@ fn describe(volume: &assemble::NewVolume, plan: &CreatePlan, prepared: &Prepared
         uuid: String::new(),
         stripe: volume.stripe,
         checksums: volume.checksums,
+        copies: volume.copies,
         bricks: bricks.collect(),
         found: prepared.found.clone(),
         notes,

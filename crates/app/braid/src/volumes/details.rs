@@ -7,6 +7,7 @@ use braid_control::protocol::volume::{
     BrickDetail, CheckDetail, ListedVolume, LostDetail, VolumeDetail, VolumeJobDetail,
 };
 use braid_control::wanted::weight;
+use braid_filesystem::ROOT;
 use braid_format::volume::BLOCK;
 use braid_format::volume::brick_record::BrickState;
 use braid_volume::{BrickStatus, CheckReport, JobState, JobStatus, Lost, VolumeStatus};
@@ -92,6 +93,9 @@ impl Hosted {
             (part(new).saturating_sub(part(old)) as f64 / seconds) as u64
         };
         let metadata = self.with(|here| async move { here.opened.store.bricks() })?;
+        let copies = self.with(|here| async move { here.volume.copies_of(ROOT).await })?;
+        // The root could be read when the volume was mounted.
+        let copies = copies.unwrap_or(1);
         let name_of = |id: u16| {
             let brick = status.bricks.iter().find(|brick| brick.id == id);
             brick.map_or_else(|| format!("brick {id}"), |brick| self.name_of(brick))
@@ -140,6 +144,7 @@ impl Hosted {
             checksums: status.checksums,
             checksum_errors: status.checksum_errors,
             checksum_mended: status.checksum_mended,
+            copies,
             incomplete: status.incomplete,
             used,
             size,
@@ -184,6 +189,9 @@ impl Hosted {
             words.push(format!("{}{paused}", job.kind.name()));
         } else if status.unbalanced {
             words.push("unbalanced".to_string());
+        }
+        if status.incomplete && status.job.is_none() {
+            words.push("copies are missing".to_string());
         }
         if let Some(check) = &status.check {
             words.push(check.kind.name().to_string());

@@ -8,7 +8,7 @@ use super::tell::Tell;
 use crate::output::size;
 use anyhow::{Context, Result, anyhow, bail};
 use braid_control::protocol::Answer;
-use braid_control::protocol::volume::{FileName, JobDeed, VolumeJob};
+use braid_control::protocol::volume::{CopiesDetail, FileName, JobDeed, VolumeJob};
 use braid_format::volume::BLOCK;
 use braid_volume::{BrickStatus, JobState, JobStatus, NewJob, Volume, VolumeError};
 use std::collections::HashSet;
@@ -53,6 +53,7 @@ impl Hosted {
                 (NewJob::Remove { brick: brick.id }, format!("removal of brick {shown}"))
             }
             VolumeJob::Migrate { files, brick } => return self.start_migration(files, brick),
+            VolumeJob::Copies { file, copies } => return self.start_copies(file, *copies),
         };
         self.begin(what, move |here| async move { here.volume.start_job(new).await })
     }
@@ -80,6 +81,34 @@ impl Hosted {
                 many => here.volume.migrate_files(many, id).await,
             }
         })
+    }
+
+    /// A file, or a folder with what is in it, gets so many copies.
+    fn start_copies(&self, file: &FileName, copies: u8) -> Result<String> {
+        let path = inside(&self.dir, file);
+        let wanted = path.clone();
+        let each = if copies == 1 { "1 copy".to_string() } else { format!("{copies} copies") };
+        let started = self.begin(format!("giving {path} {each}"), move |here| async move {
+            let ino = here.volume.resolve(wanted.as_bytes()).await?;
+            here.volume.set_copies(ino, copies).await
+        });
+        started.with_context(|| format!("copies of {path}"))
+    }
+
+    /// The copies that a file is to have.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn copies(&self, file: &FileName) -> Result<CopiesDetail> {
+        let path = inside(&self.dir, file);
+        let wanted = path.clone();
+        let found = self.with(|here| async move {
+            let ino = here.volume.resolve(wanted.as_bytes()).await?;
+            let copies = here.volume.copies_of(ino).await?;
+            Ok::<_, VolumeError>((copies, here.volume.status().incomplete))
+        })?;
+        let (copies, incomplete) = found.with_context(|| path.clone())?;
+        Ok(CopiesDetail { file: path, copies, incomplete })
     }
 
     /// Has `start` start a job, and notes it as `what`.

@@ -81,6 +81,7 @@ pub const ROUTES: &[Route] = &[
     get("/volumes/{volume?}", "volume/status", VOLUME),
     get("/volumes/{volume}/check", "volume/last-check", VOLUME),
     get("/volumes/{volume}/quotas", "volume/quotas", VOLUME),
+    post("/volumes/{volume}/copies", "volume/copies", VOLUME),
     Route {
         fixed: &[("deed", Fixed::Word("wait"))],
         ..get("/volumes/{volume?}/job/wait", "volume/job", &["progress", "done"])

@@ -102,6 +102,8 @@ pub enum VolumeRequest {
     GrowMetadata { volume: String, size: u64 },
     /// Keep files where they are, or let them be moved.
     Pin { volume: String, files: Vec<FileName>, pinned: bool },
+    /// The copies that a file is to have, or what is made in a folder.
+    Copies { volume: String, file: FileName },
     /// Projects, with what they take and may take.
     Quotas { volume: String },
     /// Limit what is in a folder, which is counted as a project of its own from then on. What is not given stays as it was.
@@ -175,6 +177,9 @@ pub enum VolumeJob {
     Check { repair: bool },
     /// All data is read and held against its checksums.
     Scrub,
+    /// A file, or a folder with everything in it, gets so many copies of its data, 1 to 4. What is missing is made and what
+    /// is too much is freed, in all of the volume.
+    Copies { file: FileName, copies: u8 },
 }
 
 /// What is done about a job.
@@ -210,6 +215,19 @@ pub enum VolumeAnswer {
     Check { report: CheckDetail },
     /// Projects, by number.
     Quotas { quotas: Vec<QuotaDetail> },
+    /// The copies that a file is to have.
+    Copies { copies: CopiesDetail },
+}
+
+/// The copies of a file's data.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CopiesDetail {
+    /// The file or folder, from the root of the volume.
+    pub file: String,
+    /// The copies that it is to have; of a folder: those of what is made in it.
+    pub copies: u8,
+    /// Some files of the volume have fewer copies than they are to have, or copies that missed a write.
+    pub incomplete: bool,
 }
 
 /// A project: files that are counted together.
@@ -243,6 +261,9 @@ pub struct CreatedVolume {
     /// Blocks of files have checksums.
     #[serde(default)]
     pub checksums: bool,
+    /// Copies of each file, each on another brick.
+    #[serde(default)]
+    pub copies: u8,
     /// Its bricks.
     pub bricks: Vec<CreatedBrick>,
     /// What was found on the bricks, as a table.
@@ -320,10 +341,13 @@ pub struct VolumeDetail {
     /// Reads of blocks that were not what was written, since the mount.
     #[serde(default)]
     pub checksum_errors: u64,
-    /// Blocks that were not what was written, or could not be read, and were mended from another copy, since the mount.
+    /// Of them, and of reads that failed, those of which another copy made up for the loss.
     #[serde(default)]
     pub checksum_mended: u64,
-    /// Some files have fewer copies than they are to have, or copies that miss something.
+    /// Copies of what is made in the root folder.
+    #[serde(default)]
+    pub copies: u8,
+    /// Some files have fewer copies than they are to have, or copies that missed a write.
     #[serde(default)]
     pub incomplete: bool,
     /// Bytes in use.

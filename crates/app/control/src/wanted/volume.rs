@@ -25,6 +25,10 @@ pub struct NewVolume {
     /// taken for the file's content [default: on].
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     pub checksums: Option<bool>,
+    /// Copies of each file, 1 to 4, each on another brick; folders and files may have others (braid volume copies). More than
+    /// one take checksums [default: 1].
+    #[arg(long, value_name = "N")]
+    pub copies: Option<u8>,
     /// Overwrite what is on the bricks.
     #[arg(short, long)]
     pub force: bool,

@@ -4,6 +4,7 @@ use super::*;
 use crate::{BrickToAdd, JobState, NewJob};
 use braid_format::volume::brick_record::BrickState;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 const FILES: u64 = 4;
 const SIZE: usize = 3 << 19;
@@ -432,5 +433,64 @@ fn a_migration_that_is_refused_leaves_the_file_where_it_was_told_to_be() {
     world.shard.block_on(async move {
         let told = volume.inodes.get(ino).await.unwrap().with(|record| record.wanted_brick());
         assert_eq!(told, Some(0));
+    });
+}
+
+/// The bricks of all copies of each of a file's first stripes.
+async fn places(volume: &Volume, ino: Ino, stripes: u64) -> Vec<BTreeSet<u16>> {
+    let inode = volume.inodes.file(ino).await.unwrap();
+    let rows = inode.with(|record| record.held);
+    let mut all = Vec::new();
+    for stripe in 0..stripes {
+        let stripe = volume.extents.stripe(&inode.extents, stripe, rows).await.unwrap();
+        let bricks: Vec<u16> = stripe.extents().map(|(_, extent)| extent.brick).collect();
+        let distinct: BTreeSet<u16> = bricks.iter().copied().collect();
+        assert_eq!(distinct.len(), bricks.len(), "two copies on one brick: {bricks:?}");
+        all.push(distinct);
+    }
+    all
+}
+
+#[test]
+fn a_fifth_brick_gets_its_share_of_two_copies_and_nothing_else_moves() {
+    const STRIPE: u64 = 16 << 10;
+    const STRIPES: u64 = 2000;
+    let (world, store) = World::with_copies(STRIPE, &[64, 64, 64, 64], 2);
+    let volume = world.mount(&store);
+    let (_ram, brick) = another(64, 5);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "f").await;
+        let bytes: Vec<u8> = (0..STRIPES * STRIPE).map(|at| (at / 4096) as u8).collect();
+        for (nr, part) in bytes.chunks(1 << 20).enumerate() {
+            write(&volume, ino, (nr as u64) << 20, part).await.unwrap();
+        }
+        let before = places(&volume, ino, STRIPES).await;
+        let id = volume.add_brick(brick).await.unwrap();
+        let written = run(&volume, NewJob::Balance).await;
+        let after = places(&volume, ino, STRIPES).await;
+        let moved: usize =
+            before.iter().zip(&after).map(|(old, new)| new.difference(old).count()).sum();
+        let there = after.iter().filter(|bricks| bricks.contains(&id)).count();
+        assert_eq!(moved, there, "only what is on the new brick has moved");
+        assert!(there.abs_diff(2 * STRIPES as usize / 5) <= 8, "{there} stripes are there");
+        let least = there as u64 * STRIPE;
+        assert!(written * 100 <= least * 101, "{written} bytes were written, {least} had to be");
+        assert!(read_all(&volume, ino).await == bytes);
+        run(&volume, NewJob::Remove { brick: 0 }).await;
+        for bricks in places(&volume, ino, STRIPES).await {
+            assert!(bricks.len() == 2 && !bricks.contains(&0), "{bricks:?}");
+        }
+        run(&volume, NewJob::Migrate { ino, brick: 1 }).await;
+        for bricks in places(&volume, ino, STRIPES).await {
+            assert!(bricks.len() == 2 && bricks.contains(&1), "one copy is where it is to be");
+        }
+        run(&volume, NewJob::Balance).await;
+        for bricks in places(&volume, ino, STRIPES).await {
+            assert!(bricks.len() == 2 && bricks.contains(&1), "and stays there");
+        }
+        assert!(read_all(&volume, ino).await == bytes);
+        let report = volume.check(false).await.unwrap();
+        assert!(report.is_clean(), "{report:?}");
+        volume.close().await.unwrap();
     });
 }

@@ -222,6 +222,31 @@ fn files_limit(text: &str) -> Result<QuotaLimit, String> {
     }
 }
 
+/// Give files several copies, each on another brick, or show how many they are to have.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Give files several copies, each on another brick, or show how many they are to have.\n\n\
+    Of a folder: everything in it now, and what is made there from now on; of a volume: all of it. A brick that is lost \
+    takes no file along that has two copies, and what a disk garbled is mended from the other. Without a number it is \
+    shown.\n\n\
+    It costs the size of the files for each further copy: that much is read once and written, while files are read and \
+    written as ever. Fewer copies cost a look at the metadata. The volume has checksums, which say which of two copies \
+    is right, and at least as many bricks. An older braid refuses a volume with copies.",
+    after_help = EXIT_CODES
+)]
+pub struct Copies {
+    /// The file or folder, or for all of it the volume: its name, UUID or directory.
+    #[arg(value_name = "FILE|FOLDER|VOLUME")]
+    pub name: String,
+    /// Copies, 1 to 4.
+    #[arg(value_name = "N")]
+    pub copies: Option<u8>,
+    #[command(flatten)]
+    pub follow: Follow,
+    #[command(flatten)]
+    pub control: Control,
+}
+
 /// Have one brick take what is written first, or have none do so.
 #[derive(Debug, Args)]
 #[command(

@@ -122,6 +122,24 @@ pub(super) fn volume_name(typed: &str) -> String {
     absolute.map_or_else(|_| typed.to_string(), |path| path.display().to_string())
 }
 
+/// The volume that is meant, and the folder in it, from its root, where that is not all of it.
+pub(super) fn volume_of(client: &mut Client, typed: &str) -> Result<(String, Option<String>)> {
+    let VolumeAnswer::List { volumes } = ask(client, VolumeRequest::List)? else {
+        return Ok((volume_name(typed), None));
+    };
+    let path = file_name(typed)?.absolute;
+    let is_name = volumes.iter().any(|volume| volume.name == typed || volume.uuid == typed);
+    let within = volumes.iter().filter_map(|volume| {
+        let dir = volume.dir.as_deref()?;
+        Some((volume, Path::new(&path).strip_prefix(dir).ok()?.display().to_string(), dir.len()))
+    });
+    match within.max_by_key(|(.., len)| *len).filter(|_| !is_name) {
+        Some((volume, below, _)) if below.is_empty() => Ok((volume.name.clone(), None)),
+        Some((volume, below, _)) => Ok((volume.name.clone(), Some(format!("/{below}")))),
+        None => Ok((volume_name(typed), None)),
+    }
+}
+
 /// A brick as it was typed: a path that is there made absolute, an NBD URI as bricks are called by it, else a number, a
 /// UUID or a kind.
 pub(super) fn brick_name(typed: &str) -> String {

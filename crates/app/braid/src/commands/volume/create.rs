@@ -82,7 +82,11 @@ fn text(created: &CreatedVolume, dry_run: bool) -> String {
     table::align_right(&mut table, &[0, 2, 3, 4]);
     lines.push(table::text(&table));
     let checksums = if created.checksums { "with checksums" } else { "no checksums" };
-    lines.push(format!("  stripe {}, {checksums}", size::human(created.stripe)));
+    let copies = match created.copies {
+        0 | 1 => String::new(),
+        copies => format!(", {copies} copies of each file"),
+    };
+    lines.push(format!("  stripe {}, {checksums}{copies}", size::human(created.stripe)));
     if !dry_run {
         lines.push(format!("  `braid volume mount {name} DIR` mounts it"));
     }

@@ -4,6 +4,7 @@
 mod add;
 mod asking;
 mod check;
+mod copies;
 mod create;
 mod destroy;
 mod examine;
@@ -56,6 +57,7 @@ pub fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Migrate(options) => migrate::run(options),
         Verb::Pin(options) => pin::run(options, true),
         Verb::Unpin(options) => pin::run(options, false),
+        Verb::Copies(options) => copies::run(&options),
         Verb::Quota(options) => quota::run(&options),
         Verb::Proxy(options) => proxy::run(options),
         Verb::Flush(options) => whole(options, VolumeJob::Flush),

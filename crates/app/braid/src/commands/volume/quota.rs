@@ -1,8 +1,7 @@
 //! `braid volume quota`: limits of folders, shown and set.
 
-use super::asking::{ask, connect, file_name, order, unexpected, volume_name};
+use super::asking::{ask, connect, file_name, order, unexpected, volume_of};
 use crate::cli::volume::Quota;
-use crate::client::Client;
 use crate::commands::done::say_done;
 use crate::output::{self, size, table};
 use anyhow::Result;
@@ -38,24 +37,6 @@ pub fn run(options: &Quota) -> Result<ExitCode> {
         output::line(text(&quotas))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The volume that is meant, and the folder in it, from its root, where that is not all of it.
-fn volume_of(client: &mut Client, typed: &str) -> Result<(String, Option<String>)> {
-    let VolumeAnswer::List { volumes } = ask(client, VolumeRequest::List)? else {
-        return Ok((volume_name(typed), None));
-    };
-    let path = file_name(typed)?.absolute;
-    let is_name = volumes.iter().any(|volume| volume.name == typed || volume.uuid == typed);
-    let within = volumes.iter().filter_map(|volume| {
-        let dir = volume.dir.as_deref()?;
-        Some((volume, Path::new(&path).strip_prefix(dir).ok()?.display().to_string(), dir.len()))
-    });
-    match within.max_by_key(|(.., len)| *len).filter(|_| !is_name) {
-        Some((volume, below, _)) if below.is_empty() => Ok((volume.name.clone(), None)),
-        Some((volume, below, _)) => Ok((volume.name.clone(), Some(format!("/{below}")))),
-        None => Ok((volume_name(typed), None)),
-    }
 }
 
 fn text(quotas: &[QuotaDetail]) -> String {

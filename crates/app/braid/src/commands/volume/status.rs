@@ -68,6 +68,20 @@ fn checksums(status: &VolumeDetail) -> String {
     }
 }
 
+fn copies(status: &VolumeDetail) -> String {
+    let name = &status.name;
+    let missing = match (status.incomplete, status.job.is_some()) {
+        (false, _) => String::new(),
+        (true, true) => "; some are missing or have missed a write".to_string(),
+        (true, false) => format!(
+            "; some are missing or have missed a write: they are made when all bricks are there, or by `braid volume copies \
+             {name} {}`",
+            status.copies
+        ),
+    };
+    format!("{} of each file in the root folder{missing}", status.copies)
+}
+
 fn text(status: &VolumeDetail) -> String {
     let mut lines = vec![format!("volume {} at {}: {}", status.name, status.dir, status.state)];
     let mut row = |name: &str, value: String| lines.push(format!("  {name:<11} {value}"));
@@ -75,6 +89,9 @@ fn text(status: &VolumeDetail) -> String {
     row("size", part_of(status.used, status.size));
     row("stripe", size::human(status.stripe));
     row("checksums", checksums(status));
+    if status.copies > 1 || status.incomplete {
+        row("copies", copies(status));
+    }
     let on = status.metadata_on.join(" and ");
     row("metadata", format!("{} on {on}", part_of(status.metadata_used, status.metadata_size)));
     if status.metadata_used > status.metadata_size / 10 * 9 {
