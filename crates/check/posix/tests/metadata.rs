@@ -58,6 +58,7 @@ async fn make(shard: &Shard) {
         .iter()
         .zip(1..)
         .map(|(device, id)| BrickPlan {
+            domain: String::new(),
             uuid: Uuid::from_u128(id),
             weight: None,
             info: device.info().clone(),

@@ -51,6 +51,7 @@ async fn start(shard: &Shard) {
         uuid: Uuid::from_u128(id),
         weight: *size,
         blocks: (size << 20) / 4096,
+        domain: String::new(),
     };
     let new: Vec<NewBrick> = BRICKS.iter().zip(1..).map(of).collect();
     let store = ModelStore::new(shard);

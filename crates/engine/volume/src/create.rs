@@ -1,6 +1,7 @@
 //! The first records of a new volume.
 
 use crate::error::VolumeError;
+use crate::membership::check_domain;
 use crate::namespace::{nibble_of, stamp};
 use braid_filesystem::{Caller, ROOT, Time};
 use braid_format::volume::brick_record::{BrickRecord, BrickState};
@@ -21,6 +22,8 @@ pub struct NewBrick {
     pub weight: u64,
     /// Blocks of its data area.
     pub blocks: u64,
+    /// The label of its domain, at most 16 bytes; empty: its own.
+    pub domain: String,
 }
 
 /// The sizes and features that a volume is made with, and keeps.
@@ -70,6 +73,7 @@ pub fn first_records(
         return Err(VolumeError::Stripe(stripe));
     }
     check_copies(copies, checksums, bricks.len())?;
+    bricks.iter().try_for_each(|brick| check_domain(&brick.domain))?;
     let numbered = || (0u16..).zip(bricks);
     let weights: Vec<(u16, u64)> = numbered().map(|(id, brick)| (id, brick.weight)).collect();
     let buckets = Buckets::new(&weights)?;
@@ -118,7 +122,8 @@ pub fn first_records(
     ];
     for (id, brick) in numbered() {
         let (uuid, weight, blocks) = (brick.uuid, brick.weight, brick.blocks);
-        let record = BrickRecord { uuid, state: BrickState::Data, weight, blocks };
+        let domain = brick.domain.clone();
+        let record = BrickRecord { uuid, state: BrickState::Data, weight, blocks, domain };
         records.push((keys::brick(id), Some(record.encode())));
     }
     Ok(records)

@@ -8,7 +8,7 @@ use crate::parts::Parts;
 use crate::record::Record;
 use crate::transactions::Transactions;
 use braid_device::Device;
-use braid_format::volume::brick_record::{BrickRecord, BrickState};
+use braid_format::volume::brick_record::{BrickRecord, BrickState, DOMAIN_MAX, is_domain};
 use braid_format::volume::{BLOCK, NO_BRICK, keys};
 use braid_shard::Shard;
 use std::cell::RefCell;
@@ -43,6 +43,18 @@ pub struct BrickToAdd {
     pub blocks: u64,
     /// It is to be the proxy: no part in placement, but all new stripes first.
     pub proxy: bool,
+    /// The label of its domain, at most 16 bytes; empty: its own.
+    pub domain: String,
+}
+
+/// Refuses what cannot be the label of a domain.
+pub(crate) fn check_domain(label: &str) -> Result<(), VolumeError> {
+    match is_domain(label) {
+        true => Ok(()),
+        false => Err(VolumeError::Refused(format!(
+            "{label:?} is no domain: give a label of at most {DOMAIN_MAX} bytes without control characters"
+        ))),
+    }
 }
 
 impl Membership {
@@ -81,6 +93,7 @@ impl Membership {
         if self.bricks.all().iter().any(|brick| brick.uuid == new.uuid) {
             return Err(VolumeError::Refused(format!("{name} is a brick of this volume already")));
         }
+        check_domain(&new.domain)?;
         if new.blocks * BLOCK < self.stripe {
             return Err(VolumeError::Refused(format!(
                 "{name} has no room for a stripe: give a larger device"
@@ -115,7 +128,9 @@ impl Membership {
             }
         };
         let state = if new.proxy { BrickState::Proxy } else { BrickState::Data };
-        let record = BrickRecord { uuid: new.uuid, state, weight: new.weight, blocks: new.blocks };
+        let (uuid, weight, blocks) = (new.uuid, new.weight, new.blocks);
+        let record = BrickRecord { uuid, state, weight, blocks, domain: new.domain };
+        self.extents.placement().set_domain(id, &record.domain);
         let weights = self.weights(id, (!new.proxy).then_some(new.weight));
         self.assign(&weights)?;
         let brick = Brick::new(&self.shard, id, &record, Some(new.device), new.data_offset, space);

@@ -26,6 +26,8 @@ pub struct BrickStatus {
     pub failure: Option<String>,
     /// Its part in placement.
     pub weight: u64,
+    /// What it may be lost with; empty: nothing else.
+    pub domain: String,
     /// Blocks of 4096 bytes of its data area.
     pub blocks: u64,
     /// Blocks in use.
@@ -87,6 +89,7 @@ pub(crate) fn status_of(
         is_there: brick.is_there(),
         failure: brick.failure().map(|error| error.to_string()),
         weight: brick.weight(),
+        domain: brick.domain.clone(),
         blocks: brick.space.blocks(),
         used: brick.space.used(),
         fair_share: placement.share(brick.id) as f64 / BUCKETS as f64,

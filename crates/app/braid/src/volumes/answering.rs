@@ -91,11 +91,16 @@ impl Volumes {
                 status.lease = self.lease_of(hosted.uuid);
                 about(VolumeAnswer::Status { status })
             }
-            VolumeRequest::Add { volume, bricks, weight, proxy, force } => {
+            VolumeRequest::Add { volume, bricks, weight, domain, proxy, force } => {
                 let hosted = self.find(Some(&volume))?;
                 let _turn = locked(&self.turn);
                 let members = self.members(&bricks)?;
-                done(self.add(&hosted, members, HowAdded { weight, proxy, force }, arrays)?)
+                done(self.add(
+                    &hosted,
+                    members,
+                    HowAdded { weight, domain, proxy, force },
+                    arrays,
+                )?)
             }
             VolumeRequest::Start { volume, job } => {
                 done(self.find(Some(&volume))?.start_job(&job)?)

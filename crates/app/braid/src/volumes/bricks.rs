@@ -26,10 +26,12 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 /// How bricks are added.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct HowAdded {
     /// Their part among the others; by size where `None`.
     pub weight: Option<BrickWeight>,
+    /// The label of their domain; empty: each its own.
+    pub domain: String,
     /// It becomes the proxy.
     pub proxy: bool,
     /// Overwrite what is on them.
@@ -55,7 +57,7 @@ impl Volumes {
         self.refuse_used(hosted.home(), &members).with_context(|| doing.clone())?;
         let prepared = creating::prepare(hosted.home(), &doing, members, how.force, arrays)?;
         let mut added: Vec<String> = Vec::new();
-        let done = self.add_all(hosted, &prepared, how, &mut added);
+        let done = self.add_all(hosted, &prepared, &how, &mut added);
         let not_added: Vec<String> = prepared
             .bricks
             .iter()
@@ -84,7 +86,7 @@ impl Volumes {
         &self,
         hosted: &Hosted,
         prepared: &Prepared,
-        how: HowAdded,
+        how: &HowAdded,
         added: &mut Vec<String>,
     ) -> Result<()> {
         let infos = creating::infos(hosted.home(), prepared.openers())?;
@@ -95,6 +97,7 @@ impl Volumes {
             self.refuse_used(hosted.home(), std::slice::from_ref(brick))?;
             let uuid = Uuid::new_v4();
             let new = New { opener: Arc::clone(opener), stale: stale.clone(), uuid, info };
+            let how = how.clone();
             let done = hosted.with(move |here| async move { add_one(here, new, how).await })?;
             done.with_context(|| brick.name.clone())?;
             let held = Held { uuid, name: brick.name.clone(), _open: Arc::clone(opener) };
@@ -149,7 +152,8 @@ async fn add_one(here: Rc<Here>, new: New, how: HowAdded) -> Result<()> {
         bail!("the volume has a proxy: take it off first (proxy --off)");
     }
     let device = here::open(&here.shard, &*opener)?;
-    let plan = BrickPlan { uuid, weight: how.weight.map(BrickWeight::thousandths), info };
+    let (weight, domain) = (how.weight.map(BrickWeight::thousandths), how.domain);
+    let plan = BrickPlan { uuid, weight, domain: domain.clone(), info };
     let mut superblock = here.opened.plan_add(&plan).await?;
     if how.proxy {
         superblock.state = Written::Proxy;
@@ -163,6 +167,7 @@ async fn add_one(here: Rc<Here>, new: New, how: HowAdded) -> Result<()> {
         weight: superblock.weight,
         blocks: superblock.data.len / BLOCK,
         proxy: how.proxy,
+        domain,
     };
     if let Err(error) = here.volume.add_brick(brick).await {
         here.opened.brick_removed(superblock.brick_id).await.with_context(|| {

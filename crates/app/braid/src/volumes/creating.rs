@@ -23,6 +23,7 @@ use braid_filesystem::Caller;
 use braid_format::brick::BLOCK;
 use braid_shard::mailbox::Remote;
 use braid_volume::assemble::{self, BrickPlan, CreatePlan};
+use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -200,12 +201,14 @@ pub fn create(
     let Wish { name, new, dry_run, .. } = *wish;
     let doing = || format!("creating volume {name}");
     refuse_name(home, name, prepared, kept).with_context(doing)?;
-    let weights = weights(&new.weights, &prepared.bricks).with_context(doing)?;
+    let weights = given("weight", &new.weights, &prepared.bricks).with_context(doing)?;
+    let domains = given("domain", &new.domains, &prepared.bricks).with_context(doing)?;
     let uuid = Uuid::new_v4();
     let infos = infos(home, prepared.openers())?;
-    let plans = infos.into_iter().zip(&weights);
+    let plans = infos.into_iter().zip(&weights).zip(domains);
     let plans: Vec<BrickPlan> = plans
-        .map(|(info, weight)| BrickPlan {
+        .map(|((info, weight), domain)| BrickPlan {
+            domain: domain.unwrap_or_default(),
             uuid: Uuid::new_v4(),
             weight: weight.map(BrickWeight::thousandths),
             info,
@@ -346,28 +349,29 @@ fn refuse_name(home: &Remote, name: &str, prepared: &Prepared, kept: &Kept) -> R
     Ok(())
 }
 
-/// The weight of each brick that was given one.
-fn weights(
-    given: &[(String, BrickWeight)],
+/// What was given for each brick with `option`, a weight or a domain.
+fn given<T: Clone + Display>(
+    option: &str,
+    given: &[(String, T)],
     bricks: &[(Member, Arc<dyn Opener>)],
-) -> Result<Vec<Option<BrickWeight>>> {
-    let mut weights = vec![None; bricks.len()];
-    for (name, weight) in given {
+) -> Result<Vec<Option<T>>> {
+    let mut all: Vec<Option<T>> = vec![None; bricks.len()];
+    for (name, value) in given {
         let is = |(at, (brick, _)): &(usize, &(Member, Arc<dyn Opener>))| {
             // Those in memory have numbers behind what was typed, and may be the same.
             let typed = brick.name.split('#').next().unwrap_or_default();
             let same = brick.name == *name || brick.path().is_none() && typed == name;
-            same && weights.get(*at) == Some(&None)
+            same && all.get(*at).is_some_and(Option::is_none)
         };
         let at = bricks.iter().enumerate().find(is).map(|(at, _)| at);
-        let place = at.and_then(|at| weights.get_mut(at));
+        let place = at.and_then(|at| all.get_mut(at));
         *place.with_context(|| {
             format!(
-                "--weight {name}={weight}: {name} is none of the bricks, or has a weight already"
+                "--{option} {name}={value}: {name} is none of the bricks, or has a {option} already"
             )
-        })? = Some(*weight);
+        })? = Some(value.clone());
     }
-    Ok(weights)
+    Ok(all)
 }
 
 fn found_table(found: &[Found]) -> String {

@@ -271,6 +271,7 @@ fn brick_detail(brick: &BrickStatus) -> BrickDetail {
         state: state.to_string(),
         failure: brick.failure.clone(),
         weight: weight::shown(brick.weight, brick.blocks),
+        domain: brick.domain.clone(),
         size: brick.blocks * BLOCK,
         used: brick.used * BLOCK,
         fair_share: brick.fair_share,

@@ -5,6 +5,7 @@
 
 mod checksums;
 mod configured;
+mod copies;
 mod leased;
 mod quotas;
 mod salvage;

@@ -89,6 +89,9 @@ pub enum VolumeRequest {
         volume: String,
         bricks: Vec<String>,
         weight: Option<BrickWeight>,
+        /// The label of the domain that they are in; empty: each in its own.
+        #[serde(default)]
+        domain: String,
         #[serde(default)]
         proxy: bool,
         #[serde(default)]
@@ -402,6 +405,9 @@ pub struct BrickDetail {
     pub failure: Option<String>,
     /// Its weight: 1 is the share that its size is due.
     pub weight: f64,
+    /// What it may be lost with; empty: nothing else.
+    #[serde(default)]
+    pub domain: String,
     /// Room for data.
     pub size: u64,
     /// Of which so much is in use.

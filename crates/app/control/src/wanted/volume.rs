@@ -18,6 +18,10 @@ pub struct NewVolume {
     /// [default: 1].
     #[arg(long = "weight", value_name = "BRICK=N", value_parser = brick_weight)]
     pub weights: Vec<(String, BrickWeight)>,
+    /// The domain of a brick, as BRICK=LABEL: what it may be lost with, a host, a shelf or a controller; may be given several
+    /// times. Copies are in distinct domains as far as there are some [default: each brick its own].
+    #[arg(long = "domain", value_name = "BRICK=LABEL", value_parser = brick_domain)]
+    pub domains: Vec<(String, String)>,
     /// Room for metadata on each of the first two bricks; a bare number is in KiB [default: by size].
     #[arg(long, visible_alias = "metadata-size", value_name = "SIZE", value_parser = kib_or_size)]
     pub metadata: Option<u64>,
@@ -41,6 +45,17 @@ fn on_or_off(text: &str) -> Result<bool, String> {
         "off" => Ok(false),
         _ => Err(format!("{text:?}: say on or off")),
     }
+}
+
+/// Takes `BRICK=LABEL` apart.
+fn brick_domain(text: &str) -> Result<(String, String), String> {
+    let form =
+        || format!("{text:?}: give BRICK=LABEL, with the brick as it is given to the command");
+    let (brick, label) = text.rsplit_once('=').ok_or_else(form)?;
+    if brick.is_empty() || label.is_empty() {
+        return Err(form());
+    }
+    Ok((brick.to_string(), label.to_string()))
 }
 
 /// Takes `BRICK=N` apart: the last `=` counts, since a path may have some.

@@ -182,7 +182,12 @@ impl Rig {
         for (kind, nr) in bricks.into_iter().zip(1..) {
             let uuid = Uuid::from_u128(nr);
             let (_, device) = device(&shard, clock, &kind, brick_size)?;
-            new.push(NewBrick { uuid, weight: brick_size, blocks: device.info().size / BLOCK });
+            new.push(NewBrick {
+                domain: String::new(),
+                uuid,
+                weight: brick_size,
+                blocks: device.info().size / BLOCK,
+            });
             devices.push((uuid, device));
             kinds.insert(uuid, kind);
         }
@@ -320,8 +325,15 @@ impl Rig {
         let (_, device) = device(&self.shard, self.clock, &kind, self.brick_size)?;
         self.kinds.insert(uuid, kind);
         let blocks = device.info().size / BLOCK;
-        let brick =
-            BrickToAdd { uuid, device, data_offset: 0, weight: self.brick_size, blocks, proxy };
+        let brick = BrickToAdd {
+            uuid,
+            device,
+            data_offset: 0,
+            weight: self.brick_size,
+            blocks,
+            proxy,
+            domain: String::new(),
+        };
         let volume = Rc::clone(&self.volume);
         Ok(self.shard.block_on(async move { volume.add_brick(brick).await })?)
     }

@@ -239,6 +239,7 @@ impl Holders {
     fn create(&mut self) -> Result<(), Over> {
         let plans: Vec<BrickPlan> = (0..self.bricks)
             .map(|index| BrickPlan {
+                domain: String::new(),
                 uuid: Uuid::from_u128(index as u128 + 1),
                 weight: None,
                 info: self.world.member(index).kind.info.clone(),

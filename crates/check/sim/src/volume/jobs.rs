@@ -82,6 +82,7 @@ impl VolumeRun {
                     return Ok(());
                 };
                 let new = BrickToAdd {
+                    domain: String::new(),
                     uuid: uuid_of(index),
                     device,
                     data_offset: plan.data_offset,

@@ -220,6 +220,7 @@ impl VolumeRun {
                 uuid: uuid_of(index),
                 weight: brick.weight,
                 blocks: brick.blocks(),
+                domain: String::new(),
             })
             .collect();
         let now = clock(&self.world)();

@@ -60,6 +60,8 @@ pub struct BrickPlan {
     pub uuid: Uuid,
     /// Its part in placement, in thousandths of what its size is due; 1000 where `None`.
     pub weight: Option<u64>,
+    /// The label of its domain; empty: its own.
+    pub domain: String,
     /// The description of the device.
     pub info: DeviceInfo,
 }
@@ -128,10 +130,12 @@ pub fn plan_create(new: &NewVolume, bricks: &[BrickPlan]) -> Result<CreatePlan, 
     }
     let placed: Vec<NewBrick> = superblocks
         .iter()
-        .map(|brick| NewBrick {
+        .zip(bricks)
+        .map(|(brick, plan)| NewBrick {
             uuid: Uuid::from_bytes(brick.brick_uuid),
             weight: brick.weight,
             blocks: brick.data.len / BLOCK,
+            domain: plan.domain.clone(),
         })
         .collect();
     let NewVolume { stripe, checksums, copies, .. } = *new;

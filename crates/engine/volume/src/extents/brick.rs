@@ -35,6 +35,8 @@ pub struct Brick {
     pub id: u16,
     /// Which device it is.
     pub uuid: Uuid,
+    /// What it may be lost with; empty: nothing else.
+    pub domain: String,
     device: RefCell<Option<Rc<dyn Device>>>,
     /// The same, where it can keep small writes in memory.
     write_back: RefCell<Option<Rc<WriteBack>>>,
@@ -76,6 +78,7 @@ impl Brick {
         Brick {
             id,
             uuid: record.uuid,
+            domain: record.domain.clone(),
             device: RefCell::new(filtered.or(device)),
             write_back: RefCell::new(write_back),
             data_offset,
@@ -153,6 +156,7 @@ impl Brick {
             state: self.state.get(),
             weight: self.weight.get(),
             blocks: self.space.blocks(),
+            domain: self.domain.clone(),
         }
     }
 

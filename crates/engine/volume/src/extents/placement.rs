@@ -19,7 +19,10 @@ pub struct Placement {
 }
 
 impl Placement {
-    pub(super) fn new(bricks: Rc<Bricks>, buckets: Buckets) -> Placement {
+    pub(super) fn new(bricks: Rc<Bricks>, mut buckets: Buckets) -> Placement {
+        for brick in bricks.all() {
+            buckets.set_domain(brick.id, &brick.domain);
+        }
         Placement { bricks, buckets: RefCell::new(buckets), changed: Cell::new(false) }
     }
 
@@ -83,6 +86,11 @@ impl Placement {
         weights.extend(to.map(|weight| (changed, weight)));
         weights.sort_unstable();
         weights
+    }
+
+    /// Says which domain a brick is in, also one that is to come.
+    pub fn set_domain(&self, id: u16, label: &str) {
+        self.buckets.borrow_mut().set_domain(id, label);
     }
 
     /// Shares the buckets out anew; gives how many have another brick.

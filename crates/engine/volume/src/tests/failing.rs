@@ -175,6 +175,7 @@ fn a_write_whose_place_is_taken_away_before_it_is_sent_writes_nowhere_else() {
         weight: 32,
         blocks: (32 << 20) / BLOCK,
         proxy: true,
+        domain: String::new(),
     };
     world.bricks.push(proxy);
     world.shard.block_on(async move {

@@ -41,6 +41,7 @@ fn another(size: u64, id: u128) -> (Ram, BrickToAdd) {
         weight: size,
         blocks: (size << 20) / BLOCK,
         proxy: false,
+        domain: String::new(),
     };
     (ram, brick)
 }

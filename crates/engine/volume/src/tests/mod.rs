@@ -63,6 +63,7 @@ impl World {
                 uuid: Uuid::from_u128(id),
                 weight: *size,
                 blocks: (size << 20) / BLOCK,
+                domain: String::new(),
             })
             .collect();
         let format = Format { stripe, checksums: true, copies };

@@ -28,6 +28,7 @@ fn a_check_takes_no_memory_for_the_empty_part_of_a_large_brick() {
     let (world, store) = World::new(16 << 10, &[8, 8]);
     // A bit for each block would be 32 GiB.
     let record = BrickRecord {
+        domain: String::new(),
         uuid: Uuid::from_u128(77),
         state: BrickState::Data,
         weight: 8,

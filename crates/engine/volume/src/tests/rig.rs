@@ -56,6 +56,7 @@ impl Rig {
             uuid: Uuid::from_u128(id),
             weight: *size,
             blocks: (size << 20) / BLOCK,
+            domain: String::new(),
         });
         let new: Vec<NewBrick> = new.collect();
         let format = Format { stripe: STRIPE, checksums: true, copies: 1 };
@@ -84,7 +85,7 @@ impl Rig {
             let blocks = new.blocks;
             let space = shard.block_on(async move { Space::load(&own, id, blocks).await });
             let (uuid, weight, state) = (new.uuid, new.weight, BrickState::Data);
-            let record = BrickRecord { uuid, state, weight, blocks };
+            let record = BrickRecord { uuid, state, weight, blocks, domain: new.domain.clone() };
             table.insert(
                 id,
                 Rc::new(Brick::new(&shard, id, &record, Some(device), 0, space.unwrap())),

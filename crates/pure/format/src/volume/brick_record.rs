@@ -1,4 +1,5 @@
-//! The record of a brick in the volume's metadata: 64 bytes.
+//! The record of a brick in the volume's metadata: 64 bytes. A domain is a label, UTF-8 without control characters, padded with
+//! zeros.
 
 use super::RecordError;
 use uuid::Uuid;
@@ -41,6 +42,14 @@ impl BrickState {
     }
 }
 
+/// The most bytes of a brick's domain.
+pub const DOMAIN_MAX: usize = 16;
+
+/// True for what can be the label of a domain.
+pub fn is_domain(label: &str) -> bool {
+    label.len() <= DOMAIN_MAX && !label.chars().any(char::is_control)
+}
+
 /// A brick's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrickRecord {
@@ -52,6 +61,9 @@ pub struct BrickRecord {
     pub weight: u64,
     /// Blocks of its data area.
     pub blocks: u64,
+    /// What it may be lost with: bricks of the same domain do not share the copies of a stripe, as far as there are others. At most
+    /// [`DOMAIN_MAX`] bytes; empty: its own.
+    pub domain: String,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -61,7 +73,8 @@ struct Raw {
     weight: U64,
     blocks: U64,
     state: u8,
-    reserved: [u8; 31],
+    domain: [u8; DOMAIN_MAX],
+    reserved: [u8; 15],
 }
 
 const _: () = assert!(size_of::<Raw>() == 64);
@@ -69,12 +82,16 @@ const _: () = assert!(size_of::<Raw>() == 64);
 impl BrickRecord {
     /// The record.
     pub fn encode(&self) -> Vec<u8> {
+        let mut domain = [0; DOMAIN_MAX];
+        let len = self.domain.len().min(DOMAIN_MAX);
+        domain[..len].copy_from_slice(&self.domain.as_bytes()[..len]);
         let raw = Raw {
             uuid: *self.uuid.as_bytes(),
             weight: self.weight.into(),
             blocks: self.blocks.into(),
             state: self.state.number(),
-            reserved: [0; 31],
+            domain,
+            reserved: [0; 15],
         };
         raw.as_bytes().to_vec()
     }
@@ -82,16 +99,20 @@ impl BrickRecord {
     /// Reads the record of brick `id`.
     ///
     /// # Errors
-    /// When its length is wrong or its state unknown.
+    /// When its length is wrong, its state unknown or its domain no label.
     pub fn parse(id: u16, bytes: &[u8]) -> Result<BrickRecord, RecordError> {
         let wrong = |why| RecordError::new(format!("brick {id}"), why);
         let raw = Raw::read_from_bytes(bytes).map_err(|_| wrong("wrong length"))?;
         let state = BrickState::from_number(raw.state).ok_or_else(|| wrong("no such state"))?;
+        let len = raw.domain.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let domain = std::str::from_utf8(&raw.domain[..len]).ok().filter(|label| is_domain(label));
+        let domain = domain.ok_or_else(|| wrong("its domain is no label"))?;
         Ok(BrickRecord {
             uuid: Uuid::from_bytes(raw.uuid),
             state,
             weight: raw.weight.get(),
             blocks: raw.blocks.get(),
+            domain: domain.to_owned(),
         })
     }
 }

@@ -80,8 +80,13 @@ proptest! {
 
 #[test]
 fn small_records_are_read_as_written() {
-    let brick =
-        BrickRecord { uuid: Uuid::from_u128(5), state: BrickState::Proxy, weight: 3, blocks: 8 };
+    let brick = BrickRecord {
+        uuid: Uuid::from_u128(5),
+        state: BrickState::Proxy,
+        weight: 3,
+        blocks: 8,
+        domain: "öst".into(),
+    };
     assert_eq!(BrickRecord::parse(1, &brick.encode()), Ok(brick));
     let volume = VolumeRecord {
         uuid: Uuid::from_u128(6),

@@ -26,11 +26,13 @@ impl Buckets {
         }
     }
 
-    /// Says which domain bricks are in. Bricks that have the same label are in the same domain; one that has none is in a
-    /// domain of its own. Rows follow at the next [`assign`](Buckets::assign) or [`make_rows`](Buckets::make_rows).
-    pub fn set_domains(&mut self, labels: BTreeMap<u16, String>) {
-        self.labels = labels;
-        self.labels.retain(|_, label| !label.is_empty());
+    /// Says which domain a brick is in. Bricks that have the same label are in the same domain; one whose label is empty is
+    /// in a domain of its own. Rows follow at the next [`assign`](Buckets::assign) or [`make_rows`](Buckets::make_rows).
+    pub fn set_domain(&mut self, brick: u16, label: &str) {
+        match label {
+            "" => self.labels.remove(&brick),
+            label => self.labels.insert(brick, label.to_owned()),
+        };
     }
 
     /// True when two bricks are in the same domain, as one is with itself.

@@ -35,7 +35,7 @@ fn counts(sets: &[BTreeSet<u16>]) -> BTreeMap<u16, usize> {
 
 fn with_rows(rows: usize, weights: &[(u16, u64)], domains: &[(u16, &str)]) -> Buckets {
     let mut buckets = Buckets::new(weights).unwrap();
-    buckets.set_domains(domains.iter().map(|(id, label)| (*id, (*label).to_owned())).collect());
+    domains.iter().for_each(|(id, label)| buckets.set_domain(*id, label));
     buckets.make_rows(rows, weights).unwrap();
     buckets
 }
@@ -202,7 +202,7 @@ fn a_label_that_is_given_later_parts_the_copies() {
     let mut buckets = with_rows(2, &equal(4), &[]);
     let before = buckets.to_bytes();
     let labels = [(0, "a"), (1, "a"), (2, "b"), (3, "b")];
-    buckets.set_domains(labels.iter().map(|(id, label)| (*id, (*label).to_owned())).collect());
+    labels.iter().for_each(|(id, label)| buckets.set_domain(*id, label));
     let moved = buckets.make_rows(2, &equal(4)).unwrap();
 
     assert!((BUCKETS / 4..BUCKETS / 2).contains(&moved), "{moved}");
@@ -270,7 +270,7 @@ proptest! {
                 Some(now) => now,
                 None => Buckets::new(&weights).unwrap(),
             };
-            now.set_domains(labels.clone());
+            labels.iter().for_each(|(id, label)| now.set_domain(*id, label));
             now.assign(&weights).unwrap();
             now.make_rows(rows, &weights).unwrap();
             match &mut alone {

@@ -37,6 +37,10 @@ pub struct Add {
     /// The weight of each new brick: its share is its size times that [default: 1].
     #[arg(long, value_name = "N")]
     pub weight: Option<BrickWeight>,
+    /// The domain that the new bricks are in, a label: what they may be lost with, a host, a shelf or a controller
+    /// [default: each its own].
+    #[arg(long, value_name = "LABEL")]
+    pub domain: Option<String>,
     /// Move nothing yet.
     #[arg(long)]
     pub no_balance: bool,

@@ -21,6 +21,7 @@ pub fn run(options: Add) -> Result<ExitCode> {
         volume: volume.clone(),
         bricks,
         weight: options.weight,
+        domain: options.domain.unwrap_or_default(),
         proxy: options.proxy,
         force: options.force,
     };

@@ -27,7 +27,8 @@ pub fn run(options: Create) -> Result<ExitCode> {
         );
     }
     let mut new = options.new.clone();
-    for (brick, _) in &mut new.weights {
+    let domains = new.domains.iter_mut().map(|(brick, _)| brick);
+    for brick in new.weights.iter_mut().map(|(brick, _)| brick).chain(domains) {
         *brick = member_argument(brick)?;
     }
     let name = options.name.as_str().to_string();

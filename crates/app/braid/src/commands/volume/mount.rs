@@ -26,7 +26,8 @@ fn request(options: &Mount) -> Result<VolumeRequest> {
         format!("{}: the path of a mount point must be text (UTF-8)", dir.display())
     })?;
     let mut new = options.new.clone();
-    for (brick, _) in &mut new.weights {
+    let domains = new.domains.iter_mut().map(|(brick, _)| brick);
+    for brick in new.weights.iter_mut().map(|(brick, _)| brick).chain(domains) {
         *brick = member_argument(brick)?;
     }
     Ok(VolumeRequest::Mount {

@@ -141,8 +141,8 @@ fn text(status: &VolumeDetail) -> String {
 
 fn bricks(bricks: &[BrickDetail]) -> String {
     let heads = [
-        "Id", "Brick", "State", "Weight", "Size", "Used", "Use", "Share", "Fair", "Reads",
-        "Writes", "Read/s", "Write/s",
+        "Id", "Brick", "State", "Domain", "Weight", "Size", "Used", "Use", "Share", "Fair",
+        "Reads", "Writes", "Read/s", "Write/s",
     ];
     let mut table = table::table(&heads);
     for brick in bricks {
@@ -150,6 +150,7 @@ fn bricks(bricks: &[BrickDetail]) -> String {
             brick.id.to_string(),
             brick.name.clone(),
             brick.state.clone(),
+            if brick.domain.is_empty() { "-".to_string() } else { brick.domain.clone() },
             brick.weight.to_string(),
             size::human(brick.size),
             size::human(brick.used),
@@ -162,7 +163,7 @@ fn bricks(bricks: &[BrickDetail]) -> String {
             size::rate(brick.write_rate as f64),
         ]);
     }
-    table::align_right(&mut table, &[0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    table::align_right(&mut table, &[0, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
     table::text(&table)
 }
 

@@ -110,6 +110,7 @@ pub fn sample() -> Snapshot {
             uuid: Uuid::from_u128(id),
             weight: *size,
             blocks: (size << 20) / BLOCK,
+            domain: String::new(),
         })
         .collect();
     let (shard, from, store) = (world.shard.clone(), world.mount_of(), world.store.clone());

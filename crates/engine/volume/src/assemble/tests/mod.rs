@@ -45,6 +45,7 @@ fn plan_of(devices: &[Rc<dyn Device>], uuid: u128) -> Vec<BrickPlan> {
     let bricks = devices.iter().zip(uuid * 1000..);
     bricks
         .map(|(device, brick)| BrickPlan {
+            domain: String::new(),
             uuid: Uuid::from_u128(brick),
             weight: None,
             info: device.info().clone(),

@@ -103,7 +103,12 @@ async fn busy(
     write(volume, ino, 0, &content("b")).await.map_err(|error| said(&error))?;
     volume.fsync(ino, false).await.map_err(|error| said(&error))?;
     synced.set(true);
-    let plan = BrickPlan { uuid: Uuid::from_u128(77), weight: None, info: new.info().clone() };
+    let plan = BrickPlan {
+        uuid: Uuid::from_u128(77),
+        weight: None,
+        domain: String::new(),
+        info: new.info().clone(),
+    };
     let superblock = opened.plan_add(&plan).await.map_err(|error| said(&error))?;
     opened.begin_add(&superblock, Rc::clone(&new)).await.map_err(|error| said(&error))?;
     let brick = BrickToAdd {
@@ -113,6 +118,7 @@ async fn busy(
         weight: superblock.weight,
         blocks: superblock.data.len / 4096,
         proxy: false,
+        domain: String::new(),
     };
     let id = volume.add_brick(brick).await.map_err(|error| said(&error))?;
     assert_eq!(id, superblock.brick_id);

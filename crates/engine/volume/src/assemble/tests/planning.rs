@@ -8,6 +8,7 @@ fn bricks(sizes: &[u64]) -> Vec<BrickPlan> {
     let numbered = sizes.iter().zip(1..);
     numbered
         .map(|(size, nr)| BrickPlan {
+            domain: String::new(),
             uuid: Uuid::from_u128(nr),
             weight: None,
             info: DeviceInfo::plain(format!("disk{nr}"), *size),
