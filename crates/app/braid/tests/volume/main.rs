@@ -6,6 +6,7 @@
 mod checksums;
 mod configured;
 mod copies;
+mod copies_lost;
 mod leased;
 mod quotas;
 mod salvage;
