@@ -38,6 +38,7 @@ pub const ALL: &[&Target] = &[
     &records::BLOCKS,
     &records::USAGE,
     &records::SUMS,
+    &records::MARK,
     &records::BRICK_RECORD,
     &records::VOLUME_RECORD,
     &records::PROJECT,

@@ -23,6 +23,7 @@ pub const INODE: Target = Target {
     what: "attributes of a file of a volume",
     fields: &[
         le(0, 1),
+        le(1, 1),
         le(2, 2),
         le(12, 4),
         le(20, 4),
@@ -144,6 +145,24 @@ pub const SUMS: Target = Target {
     ..PLAIN
 };
 
+/// The mark of a region of a file.
+pub const MARK: Target = Target {
+    name: "mark",
+    what: "mark of a region that is being written over, or has copies that miss something",
+    fields: &[le(0, 1), le(1, 2), le(3, 2)],
+    run: |input| {
+        read_back_as(sums::IntentRecord::parse(1, 2, input), |mark| {
+            let Some(bytes) = mark.encode() else {
+                let none = !mark.written_over && mark.stale.is_empty();
+                return must(none, "only a mark that says nothing has no record");
+            };
+            let again = sums::IntentRecord::parse(1, 2, &bytes);
+            must(again.as_ref() == Ok(mark), "what is written is read back")
+        })
+    },
+    ..PLAIN
+};
+
 /// A brick.
 pub const BRICK_RECORD: Target = Target {
     name: "brick-record",
@@ -245,7 +264,10 @@ fn extents(input: &[u8]) -> Result<Verdict, String> {
     read_back_as(parse(record), |extents| {
         let fits = |extent: &extent::Extent| u64::from(extent.blocks) * BLOCK <= stripe;
         must(extents.iter().all(fits), "an extent is no larger than a stripe")?;
-        let end = (u128::from(group) + 1) * u128::from(PER_GROUP * stripe);
+        let first = group.wrapping_mul(PER_GROUP);
+        must(extent::copy_of(first) < extent::COPIES_MAX, "there can be such a copy")?;
+        let in_copy = u128::from(group % extent::groups_of_copy(1));
+        let end = (in_copy + 1) * u128::from(PER_GROUP * stripe);
         must(end <= u128::from(u64::MAX), "the file can be so large")?;
         let Some(bytes) = extent::encode(extents) else {
             let holes = extents.iter().all(|extent| extent.is_hole());
