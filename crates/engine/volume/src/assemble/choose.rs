@@ -303,7 +303,7 @@ fn find_missing(
     assembly.away =
         away.into_iter().map(|(brick_id, generation)| Away { brick_id, generation }).collect();
     assembly.notes.push(format!(
-        "volume {volume:?} is used without {}: what lies there cannot be read",
+        "volume {volume:?} is used without {}: what lies only there cannot be read",
         names(&missing)
     ));
     assembly.missing = missing;
