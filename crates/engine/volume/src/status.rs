@@ -26,7 +26,7 @@ pub struct BrickStatus {
     pub failure: Option<String>,
     /// Its part in placement.
     pub weight: u64,
-    /// What it may be lost with; empty: nothing else.
+    /// Its domain: bricks that may be lost together have the same; empty: it has none.
     pub domain: String,
     /// Blocks of 4096 bytes of its data area.
     pub blocks: u64,

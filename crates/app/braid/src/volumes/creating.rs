@@ -349,7 +349,7 @@ fn refuse_name(home: &Remote, name: &str, prepared: &Prepared, kept: &Kept) -> R
     Ok(())
 }
 
-/// What was given for each brick with `option`, a weight or a domain.
+/// The values given for bricks with `option`, a weight or a domain.
 fn given<T: Clone + Display>(
     option: &str,
     given: &[(String, T)],

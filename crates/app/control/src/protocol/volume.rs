@@ -405,7 +405,7 @@ pub struct BrickDetail {
     pub failure: Option<String>,
     /// Its weight: 1 is the share that its size is due.
     pub weight: f64,
-    /// What it may be lost with; empty: nothing else.
+    /// Its domain: bricks that may be lost together have the same; empty: it has none.
     #[serde(default)]
     pub domain: String,
     /// Room for data.

@@ -1,11 +1,11 @@
-//! What a run with copies is about, drawn from its seed.
+//! The plan of a run with copies, drawn from its seed.
 
 use crate::rng::Rng;
 
 /// Copies in a run.
 #[derive(Clone, Debug)]
 pub struct CopiesPlan {
-    /// What files have unless they are told otherwise.
+    /// The copies of files that are not told otherwise.
     pub default: u8,
     /// The fewest that a file is told to have.
     pub least: u8,

@@ -100,7 +100,7 @@ impl Walk {
         self.on.bricks.is_there(extent.brick) && !self.on.extents.is_outside(extent)
     }
 
-    /// What an extent has is lost. Only written data can be: reserved blocks read as zero wherever they are.
+    /// The bytes of an extent are lost. Only written data can be: reserved blocks read as zero wherever they are.
     pub(super) fn lose_written(&self, ino: Ino, stripe: u64, extent: Extent) {
         let geometry = self.on.geometry;
         let start = stripe.saturating_mul(geometry.stripe);

@@ -35,7 +35,7 @@ pub struct Brick {
     pub id: u16,
     /// Which device it is.
     pub uuid: Uuid,
-    /// What it may be lost with; empty: nothing else.
+    /// Its domain: bricks that may be lost together have the same; empty: it has none.
     pub domain: String,
     device: RefCell<Option<Rc<dyn Device>>>,
     /// The same, where it can keep small writes in memory.
@@ -192,7 +192,7 @@ impl Brick {
         self.written.set(self.written.get() + 1);
     }
 
-    /// What was written last is nowhere else.
+    /// The last write is nowhere else.
     pub(super) fn wrote_sole(&self) {
         self.sole.set(self.written.get());
     }

@@ -130,7 +130,7 @@ impl Bricks {
         self.io.start()
     }
 
-    /// What `brick` was given last is nowhere else.
+    /// The last write to `brick` is nowhere else.
     pub fn note_sole(&self, brick: &Brick) {
         brick.wrote_sole();
     }

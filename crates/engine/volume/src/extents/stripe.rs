@@ -54,7 +54,7 @@ impl Stripe {
         (0..self.rows()).map(|copy| (copy, self.get(copy))).filter(|(_, extent)| !extent.is_hole())
     }
 
-    /// What all copies have together: the longest of them, and what is written of any. Its place says nothing where there are
+    /// All copies together: the longest of them, and what is written of any. Its place says nothing where there are
     /// several; without copies it is the extent.
     pub fn together(&self) -> Extent {
         let mut all = self.get(0);

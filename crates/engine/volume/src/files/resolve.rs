@@ -34,7 +34,7 @@ pub(super) struct Resolved {
 }
 
 impl Target {
-    /// What the stripe has where it is written, as things are now: a concurrent writer of another part of it may have seen
+    /// The content of the stripe where it is written, as things are now: a concurrent writer of another part of it may have seen
     /// its brick fail since it was resolved.
     pub(super) fn extent(&self) -> Extent {
         match &self.reservation {

@@ -66,7 +66,7 @@ impl Files {
         Ok(found)
     }
 
-    /// What is written of a stripe and in no copy on a brick that exists.
+    /// Finds what is written of a stripe and in no copy on a brick that exists.
     fn find_lost(&self, stripe: &Stripe, piece: &Piece, start: u64, found: &mut Scrubbed) {
         let is_known = |extent: &Extent| match stripe.rows() {
             1 => self.bricks.get(extent.brick).is_some(),

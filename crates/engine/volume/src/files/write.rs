@@ -165,7 +165,7 @@ impl Files {
         Ok(true)
     }
 
-    /// What a write of `range`, whole blocks, is over.
+    /// Says which content a write of `range`, whole blocks, is over.
     fn over(&self, targets: &[Target], range: Range<u64>) -> Over {
         if targets.iter().all(|target| target.stripe.rows() == 1) {
             return Over::Sums;
@@ -298,7 +298,7 @@ impl Files {
             return Ok(if sent.ways.is_empty() { Outcome::Again } else { Outcome::Landed });
         }
         if !sent.ways.is_empty() {
-            // What is left of a sub-block that only lost copies have is lost with them.
+            // The rest of a sub-block that only lost copies have is lost with them.
             let had = sent.ways.iter().fold(0, |all, way| all | stripe.get(way.copy).written);
             let torn = sent.touched & !sent.covered & !had & stripe.together().written;
             return Ok(if torn == 0 { Outcome::Landed } else { Outcome::Lost });

@@ -254,7 +254,7 @@ impl Mover {
             running.check()?;
             let now = self.shard.now();
             let window = self.pace.window(now, self.geometry.stripe, || self.bricks.has_heads());
-            // What is made again from other copies is read from all bricks and written to all.
+            // Copies that are made again are read from all bricks and written to all.
             let spread = if self.bricks.is_there(one.from) { 1 } else { 3 };
             if running.under_way() >= window * spread {
                 running.wait_change().await;

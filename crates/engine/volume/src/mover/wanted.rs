@@ -45,7 +45,7 @@ impl Mover {
             _ => return None,
         };
         let is_there = |id| self.bricks.get(id).is_some_and(|brick| brick.is_there());
-        // What leaves a brick that is gone comes from other copies.
+        // Stripes that leave a brick that is gone come from other copies.
         let can = is_there(extent.brick) || job.kind == JobKind::Remove;
         (to != extent.brick && can).then_some(to)
     }

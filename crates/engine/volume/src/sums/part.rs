@@ -55,7 +55,7 @@ pub struct Sums {
     mended: Cell<u64>,
 }
 
-/// What a write is over.
+/// The content that a write is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// A file without copies: what is there of checksums says it.

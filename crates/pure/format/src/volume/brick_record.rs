@@ -61,7 +61,7 @@ pub struct BrickRecord {
     pub weight: u64,
     /// Blocks of its data area.
     pub blocks: u64,
-    /// What it may be lost with: bricks of the same domain do not share the copies of a stripe, as far as there are others. At most
+    /// Its domain, a label of those that may be lost together: bricks of the same domain do not share the copies of a stripe, as far as there are others. At most
     /// [`DOMAIN_MAX`] bytes; empty: its own.
     pub domain: String,
 }
