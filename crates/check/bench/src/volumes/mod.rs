@@ -5,18 +5,19 @@ mod copies;
 mod foreground;
 pub mod fuse;
 mod rig;
+mod two_clocks;
 mod verdict;
 
 pub use against_btrfs::table as against_btrfs;
 pub use copies::table as copies;
 pub use foreground::table as foreground;
 
-use crate::tables::{Effort, Row, Table};
+use crate::tables::{Effort, Table};
 use anyhow::Context;
-use braid_load::{Measured, Report, Slice, Spread, megabytes};
+use braid_load::megabytes;
 use braid_volume::NewJob;
 use rig::{Clock, Medium, Rig, Step};
-use verdict::{ratio, verdict};
+use two_clocks::Timed;
 
 /// Rounds on the wall clock.
 const ROUNDS: usize = 3;
@@ -43,17 +44,22 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Rate in proportion to what the devices can do.
-    fn share(&self) -> f64 {
-        self.step.busiest / self.step.seconds.max(1e-9)
-    }
-
-    fn moved(&self) -> Option<f64> {
-        match self.demand {
+    fn timed(&self) -> Timed {
+        let (least, moved) = match self.demand {
+            Demand::Sum => (Some(0.95), None),
             Demand::Busiest { minimum } => {
-                Some(self.step.written as f64 / (minimum * self.size as f64))
+                let moved = self.step.written as f64 / (minimum * self.size as f64);
+                (Some(0.90), Some(moved))
             }
-            _ => None,
+            Demand::Ceiling => (None, None),
+        };
+        Timed {
+            name: self.name.clone(),
+            bytes: self.size,
+            seconds: self.step.seconds,
+            share: self.step.busiest / self.step.seconds.max(1e-9),
+            least,
+            written: moved,
         }
     }
 }
@@ -130,15 +136,16 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
     let (streamed, moved) = (size / 4, size / 2);
     let modelled = steps(Clock::Devices, size, size).context("in the devices' time")?;
     let rounds = if effort.quick { 1 } else { ROUNDS };
-    let mut measured: Vec<Vec<Outcome>> = Vec::new();
+    let mut measured: Vec<Vec<Timed>> = Vec::new();
     for _ in 0..rounds {
-        measured.push(steps(Clock::Wall, streamed, moved).context("on the wall clock")?);
+        let steps = steps(Clock::Wall, streamed, moved).context("on the wall clock")?;
+        measured.push(steps.iter().map(Outcome::timed).collect());
     }
-    let mut rows = Vec::new();
-    for (at, model) in modelled.iter().enumerate() {
-        let wall: Vec<&Outcome> = measured.iter().filter_map(|round| round.get(at)).collect();
-        rows.push(row(model, &wall, rounds));
-    }
+    let rows = modelled.iter().enumerate().map(|(at, model)| {
+        let mut row = two_clocks::row(&model.timed(), &measured, at);
+        row.cells.insert(0, model.reiser.to_owned());
+        row
+    });
     Ok(Table {
         title: "Volumes: one file on one to four devices".to_owned(),
         about: format!(
@@ -171,45 +178,7 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
             "written ÷ minimum",
             "≤ 1.01",
         ],
-        rows,
+        rows: rows.collect(),
         plots: Vec::new(),
     })
-}
-
-fn row(model: &Outcome, wall: &[&Outcome], rounds: usize) -> Row {
-    let slice = |one: &Outcome| Slice {
-        requests: 1,
-        bytes: one.size,
-        seconds: one.step.seconds,
-        latency: None,
-    };
-    let measured = |name: &str, slices| Measured { name: name.to_owned(), worth: None, slices };
-    let in_their_time = measured("devices' time", vec![slice(model)]);
-    let on_the_clock = measured("wall clock", wall.iter().map(|one| slice(one)).collect());
-    let share = Spread::of(wall.iter().map(|one| one.share()));
-    let moved = wall.iter().copied().chain([model]).filter_map(Outcome::moved).reduce(f64::max);
-    let least = match model.demand {
-        Demand::Sum => Some(0.95),
-        Demand::Busiest { .. } => Some(0.90),
-        Demand::Ceiling => None,
-    };
-    let dash = || "–".to_owned();
-    let reached = share.median.min(model.share());
-    let cells = vec![
-        model.reiser.to_owned(),
-        megabytes(in_their_time.bytes_per_second().median),
-        format!("{:.3}", model.share()),
-        crate::tables::spread(Some(share)),
-        least.map_or_else(dash, |least| format!("≥ {least:.2} {}", verdict(reached >= least))),
-        moved.map_or_else(dash, |moved| format!("{moved:.3}")),
-        moved.map_or_else(dash, |moved| verdict(moved <= 1.01).to_owned()),
-    ];
-    let all = [in_their_time, on_the_clock];
-    let mut report = Report::of(model.name.clone(), rounds, &all, Vec::new());
-    report.ratios = vec![
-        ratio("devices' time", "busiest device", Spread::of([model.share()])),
-        ratio("wall clock", "busiest device", share),
-    ];
-    report.ratios.extend(moved.map(|moved| ratio("written", "minimum", Spread::of([moved]))));
-    Row { load: model.name.clone(), cells, report }
 }
