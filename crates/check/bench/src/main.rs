@@ -74,6 +74,14 @@ enum Command {
         /// The array's members
         members: Vec<PathBuf>,
     },
+    /// Mount the large volume of its table and measure this process
+    #[command(hide = true)]
+    LargeVolume {
+        /// Where its bricks and its metadata are
+        folder: PathBuf,
+        /// The number of its stripes; without it, it is mounted after a crash
+        stripes: Option<u64>,
+    },
     /// Mount what a volume's mount is compared with, until the standard input ends
     #[command(hide = true)]
     Mount {
@@ -89,7 +97,7 @@ struct Tables {
     quick: bool,
     /// Only tables whose name contains this text: memory, known, files, processor-time, stripe-size,
     /// stripe-cache-size, curves, policies, jobs, shards, stacks, stacks-on-files, volumes, volumes-foreground, volumes-copies,
-    /// volumes-against-btrfs, volume-fuse-memory, volume-fuse-loop, volume-fuse-tree, against-md, dbench, instructions,
+    /// volumes-against-btrfs, volumes-large, volume-fuse-memory, volume-fuse-loop, volume-fuse-tree, against-md, dbench, instructions,
     /// volume-fairness, volume-metadata, doors, doors-against
     #[arg(long, default_value = "", value_name = "TEXT")]
     only: String,
@@ -118,6 +126,7 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Serve { socket, members }) => {
             braid_interop::serving::serve(&socket, &members, false).map_err(anyhow::Error::msg)
         }
+        Some(Command::LargeVolume { folder, stripes }) => volumes::large::process(&folder, stripes),
         Some(Command::Mount { server }) => server.run(),
     }
 }
@@ -126,7 +135,7 @@ type Make = fn(&Effort) -> anyhow::Result<Table>;
 
 fn measure(wanted: &Tables) -> anyhow::Result<()> {
     let effort = Effort { quick: wanted.quick, disk: wanted.disk.clone() };
-    let all: [(&str, Make); 26] = [
+    let all: [(&str, Make); 27] = [
         ("memory", memory::table),
         ("known", known::table),
         ("files", files::table),
@@ -143,6 +152,7 @@ fn measure(wanted: &Tables) -> anyhow::Result<()> {
         ("volumes-foreground", volumes::foreground),
         ("volumes-copies", volumes::copies),
         ("volumes-against-btrfs", volumes::against_btrfs),
+        ("volumes-large", volumes::large::table),
         ("volume-fuse-memory", volumes::fuse::memory),
         ("volume-fuse-loop", volumes::fuse::on_loop),
         ("volume-fuse-tree", volumes::fuse::tree),

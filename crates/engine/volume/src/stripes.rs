@@ -113,6 +113,17 @@ impl Geometry {
         })
     }
 
+    /// Bytes of the extent that are written.
+    pub fn written_bytes(&self, extent: Extent) -> u64 {
+        let end = u64::from(extent.blocks) * BLOCK;
+        let whole = (extent.written & self.covered(0, end)).count_ones();
+        let tail = match self.is_written(extent, down(end, self.sub_block)) {
+            true => end % self.sub_block,
+            false => 0,
+        };
+        u64::from(whole) * self.sub_block + tail
+    }
+
     /// The end of the extent, when it lies after `at`.
     fn next_edge(&self, extent: Extent, at: u64) -> u64 {
         let end = u64::from(extent.blocks) * BLOCK;
@@ -156,8 +167,23 @@ mod tests {
             runs,
             vec![(0..4096, true), (4096..8192, false), (8192..12288, true), (12288..20480, false)]
         );
+        assert_eq!(geometry.written_bytes(extent), 8192);
         assert_eq!(geometry.touched(4095, 4097), 0b11);
         assert_eq!(geometry.covered(1, 12288), 0b110);
         assert_eq!(geometry.touched(0, 128 << 10), u32::MAX);
+    }
+
+    #[test]
+    fn written_bytes_are_those_of_the_written_runs() {
+        let geometry = Geometry::new(512 << 10);
+        let lists = [0, 1, 0b101, 0x8000_0000, 0xf0f0_0f0f, u32::MAX];
+        for (written, blocks) in lists.into_iter().flat_map(|one| (0..=128).map(move |n| (one, n)))
+        {
+            let extent = Extent { start: 0, written, blocks, brick: 0 };
+            let runs = geometry.runs(extent, 0, u64::from(blocks) * BLOCK);
+            let written = runs.filter(|(_, is_written)| *is_written);
+            let bytes: u64 = written.map(|(run, _)| run.end - run.start).sum();
+            assert_eq!(geometry.written_bytes(extent), bytes, "{extent:?}");
+        }
     }
 }

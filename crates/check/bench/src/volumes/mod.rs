@@ -4,6 +4,7 @@ mod against_btrfs;
 mod copies;
 mod foreground;
 pub mod fuse;
+pub mod large;
 mod rig;
 mod two_clocks;
 mod verdict;

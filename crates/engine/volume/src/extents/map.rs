@@ -202,17 +202,9 @@ impl ExtentMap {
             return Ok(known);
         }
         let list = match bytes {
-            Some(bytes) => parse(file.ino(), group, self.geometry.stripe, bytes)
-                .map_err(|error| self.transactions.damaged(&error))?,
+            Some(bytes) => self.parsed(file.ino(), group, bytes)?,
             None => [Extent::HOLE; PER_GROUP as usize],
         };
-        let is_beyond = |extent: &Extent| {
-            !extent.is_hole() && self.bricks.get(extent.brick).is_some() && self.is_outside(extent)
-        };
-        if list.iter().any(is_beyond) {
-            let error = RecordError::damaged_extent(file.ino(), group);
-            return Err(self.transactions.damaged(&error));
-        }
         let kept = file.keep(group, list);
         self.files.borrow_mut().insert(file.ino(), Rc::downgrade(file));
         self.kept.set(self.kept.get() + 1);
@@ -220,6 +212,40 @@ impl ExtentMap {
             self.release_groups();
         }
         Ok(kept)
+    }
+
+    /// The extents of a record that was read just now.
+    fn parsed(
+        &self,
+        ino: Ino,
+        group: u64,
+        bytes: &[u8],
+    ) -> Result<[Extent; PER_GROUP as usize], Errno> {
+        let list = parse(ino, group, self.geometry.stripe, bytes)
+            .map_err(|error| self.transactions.damaged(&error))?;
+        let is_beyond = |extent: &Extent| {
+            !extent.is_hole() && self.bricks.is(extent.brick, |brick| is_behind(extent, brick))
+        };
+        if list.iter().any(is_beyond) {
+            let error = RecordError::damaged_extent(ino, group);
+            return Err(self.transactions.damaged(&error));
+        }
+        Ok(list)
+    }
+
+    /// The stripes of a group that have an extent, as a record says that was read just now, without bringing them to memory.
+    ///
+    /// # Errors
+    /// When the record is damaged.
+    pub fn recorded(
+        &self,
+        ino: Ino,
+        group: u64,
+        bytes: &[u8],
+    ) -> Result<impl Iterator<Item = (u64, Extent)> + use<>, Errno> {
+        let first = group * PER_GROUP;
+        let list = self.parsed(ino, group, bytes)?;
+        Ok((first..).zip(list).filter(|(_, extent)| !extent.is_hole()))
     }
 
     /// Takes groups out of memory that nobody uses.
@@ -238,9 +264,7 @@ impl ExtentMap {
 
     /// True when the extent lies beyond the end of its brick, or on one that does not exist.
     pub fn is_outside(&self, extent: &Extent) -> bool {
-        let end = extent.start.checked_add(extent.blocks.into());
-        let fits = |brick: &Brick| end.is_some_and(|end| end <= brick.space.blocks());
-        !self.bricks.is(extent.brick, fits)
+        !self.bricks.is(extent.brick, |brick| !is_behind(extent, brick))
     }
 
     /// The extent of one stripe, with its group.
@@ -618,6 +642,12 @@ impl ExtentMap {
     pub fn cut_off(&self, brick: &Brick) {
         brick.space.cut_off();
     }
+}
+
+/// True when the extent lies beyond the end of `brick`.
+fn is_behind(extent: &Extent, brick: &Brick) -> bool {
+    let end = extent.start.checked_add(extent.blocks.into());
+    end.is_none_or(|end| end > brick.space.blocks())
 }
 
 impl Part for ExtentMap {

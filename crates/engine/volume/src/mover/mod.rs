@@ -5,6 +5,7 @@
 //! | `part` | what this part is made of, and the job that it holds |
 //! | `running` | a job under way: how far it is, why it stops |
 //! | `control` | start, pause, resume, cancel, progress |
+//! | `planning` | the bytes that a job will move, before it begins |
 //! | `run` | a walk over all recorded extents, and the moves under way |
 //! | `wanted` | where a job wants a stripe to be |
 //! | `migrating` | where files are told to be |
@@ -17,6 +18,7 @@ mod control;
 mod copying;
 mod migrating;
 mod part;
+mod planning;
 mod run;
 mod running;
 mod shrinking;

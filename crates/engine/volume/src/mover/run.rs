@@ -38,22 +38,6 @@ pub(super) struct Move {
 }
 
 impl Mover {
-    /// Bytes that `job` would move now, in all.
-    pub(super) async fn bytes_to_move(&self, job: &JobRecord) -> Result<u64, Errno> {
-        let mut total = 0;
-        let mut cursor = Some(first_key(job, (0, 0)));
-        while let Some(from) = cursor.take() {
-            let (groups, next) = self.some_groups(job, &from).await?;
-            // Those of other copies are looked at with those of copy 0.
-            for (ino, group) in groups.into_iter().filter(|(_, group)| *group < groups_of_copy(1)) {
-                let moves = self.moves_of(job, ino, group).await?;
-                total += moves.iter().map(|one| one.bytes).sum::<u64>();
-            }
-            cursor = next;
-        }
-        Ok(total)
-    }
-
     /// Runs `job` from its cursor to its end.
     pub(super) async fn run_job(self: &Rc<Self>, running: &Rc<Running>) -> Result<(), Stop> {
         let mut walks = 0;
@@ -168,11 +152,7 @@ impl Mover {
         job: &JobRecord,
         from: &[u8],
     ) -> Result<(Vec<(Ino, u64)>, Option<Vec<u8>>), Errno> {
-        let end = match job.kind {
-            JobKind::Migrate if job.ino != 0 => keys::after(&keys::extents(job.ino, u64::MAX)),
-            _ => keys::after(b"P"),
-        };
-        let (pairs, next) = self.transactions.scanned(from, &end, AT_ONCE).await?;
+        let (pairs, next) = self.transactions.scanned(from, &groups_end(job), AT_ONCE).await?;
         let groups = pairs
             .iter()
             .filter_map(|(key, _)| Some((keys::ino_of(key)?, keys::second_of(key)?)))
@@ -181,7 +161,12 @@ impl Mover {
     }
 
     /// The moves that one group needs.
-    async fn moves_of(&self, job: &JobRecord, ino: Ino, group: u64) -> Result<Vec<Move>, Errno> {
+    pub(super) async fn moves_of(
+        &self,
+        job: &JobRecord,
+        ino: Ino,
+        group: u64,
+    ) -> Result<Vec<Move>, Errno> {
         let inode = match self.inodes.get(ino).await {
             // It was removed meanwhile.
             Err(Errno::Stale) => return Ok(Vec::new()),
@@ -218,9 +203,7 @@ impl Mover {
     }
 
     pub(super) fn a_move(&self, inode: &Rc<Inode>, stripe: u64, extent: Extent, to: u16) -> Move {
-        let end = u64::from(extent.blocks) * BLOCK;
-        let written = self.geometry.runs(extent, 0, end).filter(|(_, is_written)| *is_written);
-        let bytes = written.map(|(run, _)| run.end - run.start).sum();
+        let bytes = self.geometry.written_bytes(extent);
         Move { inode: Rc::clone(inode), stripe, from: extent.brick, to, bytes }
     }
 
@@ -328,7 +311,15 @@ impl Mover {
 }
 
 /// The key of the first group that a walk has to look at.
-fn first_key(job: &JobRecord, cursor: (Ino, u64)) -> Vec<u8> {
+pub(super) fn first_key(job: &JobRecord, cursor: (Ino, u64)) -> Vec<u8> {
     let (ino, group) = if job.kind == JobKind::Migrate { cursor.max((job.ino, 0)) } else { cursor };
     keys::extents(ino, group)
+}
+
+/// The key behind the last group that a walk has to look at.
+pub(super) fn groups_end(job: &JobRecord) -> Vec<u8> {
+    match job.kind {
+        JobKind::Migrate if job.ino != 0 => keys::after(&keys::extents(job.ino, u64::MAX)),
+        _ => keys::after(b"P"),
+    }
 }

@@ -24,15 +24,36 @@ impl Mover {
         all: &Stripe,
     ) -> Option<u16> {
         let copies: Copies = all.extents().map(|(copy, extent)| (copy, extent.brick)).collect();
-        let pinned = inode.with(|record| record.is_pinned());
-        let told = inode.with(|record| record.wanted_brick());
-        let regular = || elsewhere(&copies, &self.places(inode, stripe), copy_of(stripe));
+        self.wanted_of(job, inode, (stripe, extent), &copies)
+    }
+
+    /// The same of a stripe that has no other copy.
+    pub(super) fn wanted_alone(
+        &self,
+        job: &JobRecord,
+        inode: &Inode,
+        (stripe, extent): (u64, Extent),
+    ) -> Option<u16> {
+        let copies = Copies::from_iter([(copy_of(stripe), extent.brick)]);
+        self.wanted_of(job, inode, (stripe, extent), &copies)
+    }
+
+    fn wanted_of(
+        &self,
+        job: &JobRecord,
+        inode: &Inode,
+        (stripe, extent): (u64, Extent),
+        copies: &Copies,
+    ) -> Option<u16> {
+        let (pinned, told) = inode.with(|record| (record.is_pinned(), record.wanted_brick()));
+        let regular = || elsewhere(copies, &self.places(inode, stripe), copy_of(stripe));
         let to = match job.kind {
             JobKind::Balance if !pinned => regular()?,
             JobKind::Flush if !pinned && Some(extent.brick) == job.brick => regular()?,
             // Whoever is to be detached keeps nothing, pinned or not.
             JobKind::Remove if Some(extent.brick) == job.brick => {
-                let others = all.others_than(copy_of(stripe));
+                let others = copies.iter().filter(|(copy, _)| *copy != copy_of(stripe));
+                let others: Avoid = others.map(|(_, brick)| *brick).collect();
                 regular().or_else(|| self.instead(job, inode, stripe, &others))?
             }
             JobKind::Migrate if inode.ino() == job.ino || (job.ino == 0 && told == job.brick) => {
