@@ -97,7 +97,7 @@ struct Tables {
     quick: bool,
     /// Only tables whose name contains this text: memory, known, files, processor-time, stripe-size,
     /// stripe-cache-size, curves, policies, jobs, shards, stacks, stacks-on-files, volumes, volumes-foreground, volumes-copies,
-    /// volumes-against-btrfs, volumes-large, volume-fuse-memory, volume-fuse-loop, volume-fuse-tree, against-md, dbench, instructions,
+    /// volumes-against-btrfs, volumes-large, volume-fuse-memory, volume-fuse-loop, volume-fuse-tree, volume-fuse-folder, against-md, dbench, instructions,
     /// volume-fairness, volume-metadata, doors, doors-against
     #[arg(long, default_value = "", value_name = "TEXT")]
     only: String,
@@ -135,7 +135,7 @@ type Make = fn(&Effort) -> anyhow::Result<Table>;
 
 fn measure(wanted: &Tables) -> anyhow::Result<()> {
     let effort = Effort { quick: wanted.quick, disk: wanted.disk.clone() };
-    let all: [(&str, Make); 27] = [
+    let all: [(&str, Make); 28] = [
         ("memory", memory::table),
         ("known", known::table),
         ("files", files::table),
@@ -156,6 +156,7 @@ fn measure(wanted: &Tables) -> anyhow::Result<()> {
         ("volume-fuse-memory", volumes::fuse::memory),
         ("volume-fuse-loop", volumes::fuse::on_loop),
         ("volume-fuse-tree", volumes::fuse::tree),
+        ("volume-fuse-folder", volumes::fuse::folder),
         ("against-md", against_md::table),
         ("dbench", dbench::table),
         ("instructions", instructions::table),

@@ -5,6 +5,7 @@
 //! program `braid` beside this one; where something is missing the table is left out, and says why.
 
 mod figures;
+mod folder;
 mod loads;
 mod memory;
 mod mounts;
@@ -13,6 +14,7 @@ mod servers;
 mod tree;
 mod way;
 
+pub use folder::table as folder;
 pub use memory::table as memory;
 pub use on_loop::table as on_loop;
 pub use servers::Server;
