@@ -27,7 +27,7 @@
 //! | `assemble/` | bricks become a volume: superblocks, what belongs together |
 //! | `salvage/` | what can be read of bricks in any state, without a mount |
 //! | `create`, `mount`, `parts` | the first records of a volume; its parts are made and joined; the lower ones of them |
-//! | `grow` | the metadata region becomes larger |
+//! | `grow`, `take_back` | the metadata region becomes larger; a brick that was lost is used again |
 //! | `check/` | what is wrong, also while files change |
 //! | `mover/`, `membership` | stripes that go elsewhere; bricks that come and go |
 //! | `files/` | the bytes of files |
@@ -79,6 +79,7 @@ pub mod salvage;
 mod status;
 mod stripes;
 mod sums;
+mod take_back;
 #[cfg(test)]
 mod tests;
 mod transactions;
@@ -91,7 +92,7 @@ pub use error::VolumeError;
 pub use extents::{Brick, BrickCounts, NoteLost, Space};
 pub use files::Moved;
 pub use grow::grow_metadata;
-pub use membership::BrickToAdd;
+pub use membership::{BrickBack, BrickToAdd};
 pub use mount::{BrickDevice, MountOf, noted_nowhere};
 pub use mover::NewJob;
 pub use namespace::Clock;
@@ -99,4 +100,5 @@ pub use progress::{JobState, JobStatus};
 pub use quota::{Limits, ProjectStatus};
 pub use status::{BrickStatus, VolumeStatus};
 pub use stripes::Geometry;
+pub use take_back::take_back;
 pub use volume::Volume;

@@ -47,6 +47,20 @@ pub struct BrickToAdd {
     pub domain: String,
 }
 
+/// A brick that is there again.
+pub struct BrickBack {
+    /// Its number.
+    pub id: u16,
+    /// Which brick the device says that it is.
+    pub uuid: Uuid,
+    /// The device.
+    pub device: Rc<dyn Device>,
+    /// First byte of its data area.
+    pub data_offset: u64,
+    /// Blocks of its data area.
+    pub blocks: u64,
+}
+
 /// Refuses what cannot be the label of a domain.
 pub(crate) fn check_domain(label: &str) -> Result<(), VolumeError> {
     match is_domain(label) {
@@ -133,6 +147,7 @@ impl Membership {
         self.extents.placement().set_domain(id, &record.domain);
         let weights = self.weights(id, (!new.proxy).then_some(new.weight));
         self.assign(&weights)?;
+        let space = Rc::new(space);
         let brick = Brick::new(&self.shard, id, &record, Some(new.device), new.data_offset, space);
         self.extents.placement().add(brick);
         self.record.brick_added(id, new.proxy);
@@ -290,6 +305,79 @@ impl Membership {
             }
         }
         Ok(found)
+    }
+
+    /// A brick that is not there may be taken back, as a device with so many blocks of data.
+    ///
+    /// # Errors
+    /// When it is no brick of the volume, is another than that of this number, is there, or too small.
+    pub fn may_take_back(
+        &self,
+        id: u16,
+        uuid: Uuid,
+        blocks: u64,
+    ) -> Result<Rc<Brick>, VolumeError> {
+        self.transactions
+            .writable()
+            .map_err(|errno| VolumeError::File { doing: "taking a brick back", errno })?;
+        let brick = self.bricks.get(id).ok_or(VolumeError::NoSuchBrick(id))?;
+        let refused = |why: String| Err(VolumeError::Refused(why));
+        if brick.uuid != uuid {
+            return refused(format!(
+                "brick {id} of the volume is {}, and the device holds {uuid}: bring the device that was lost",
+                brick.uuid
+            ));
+        }
+        if brick.is_there() {
+            return refused(format!("{} is there: nothing is to be taken back", brick.name()));
+        }
+        if brick.space.blocks() > blocks {
+            return refused(format!(
+                "the device has {blocks} blocks for data, and brick {id} has {}: bring the device that was lost",
+                brick.space.blocks()
+            ));
+        }
+        Ok(brick)
+    }
+
+    /// What the next mount has to know of the failure of a brick is durable, and nothing is on its way to it any more but what
+    /// belongs to changes of files. From then on superblocks may say that it is there again.
+    ///
+    /// # Errors
+    /// When the store fails, or its requests do not end.
+    pub async fn prepare_take_back(&self, brick: &Brick) -> Result<(), VolumeError> {
+        self.bricks.note_failed().await?;
+        // A commit that is under way may be about to note it, and there may be marks of what it has lost.
+        self.commits.make_record_durable().await?;
+        if self.bricks.is_quiet(brick).await {
+            return Ok(());
+        }
+        Err(VolumeError::Refused(format!(
+            "requests to brick {} from before it was lost have not ended yet: try again when they have",
+            brick.id
+        )))
+    }
+
+    /// A brick is there again. Nothing is said of what it holds: copies that missed something are known as such.
+    ///
+    /// # Errors
+    /// When it was taken back, or removed, meanwhile.
+    pub async fn take_back(
+        &self,
+        brick: &Rc<Brick>,
+        device: Rc<dyn Device>,
+        data_offset: u64,
+    ) -> Result<(), VolumeError> {
+        // Whoever is inside may have seen that it is away, and reckons with that.
+        let _shut = self.gate.shut().await;
+        if !self.bricks.get(brick.id).is_some_and(|known| Rc::ptr_eq(&known, brick)) {
+            return Err(VolumeError::Refused(format!(
+                "brick {} was taken back or removed meanwhile: see braid volume status",
+                brick.id
+            )));
+        }
+        self.bricks.put_back(brick, device, data_offset);
+        Ok(())
     }
 
     /// Bricks that were detached since this was asked last: their superblocks are to be erased.

@@ -131,6 +131,7 @@ async fn find_bricks(
         let space = Space::load(transactions, id, brick.blocks).await?;
         let (device, offset) =
             found.map_or((None, 0), |found| (Some(Rc::clone(&found.device)), found.data_offset));
+        let space = Rc::new(space);
         bricks.insert(id, Rc::new(Brick::new(shard, id, &brick, device, offset, space)));
     }
     Ok(bricks)

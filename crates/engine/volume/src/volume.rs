@@ -6,7 +6,7 @@ use crate::error::VolumeError;
 use crate::extents::{Brick, Bricks, ExtentMap, trim};
 use crate::files::Files;
 use crate::gate::Gate;
-use crate::membership::{BrickToAdd, Membership};
+use crate::membership::{BrickBack, BrickToAdd, Membership};
 use crate::mover::{Mover, NewJob};
 use crate::namespace::{Inodes, Namespace, Orphans};
 use crate::pace::Pace;
@@ -19,6 +19,7 @@ use crate::sums::Sums;
 use crate::transactions::Transactions;
 use braid_filesystem::{Errno, Ino, TrimRange};
 use braid_shard::Shard;
+use braid_shard::plant::planted;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -121,6 +122,30 @@ impl Volume {
     /// When there is no such brick, it is the last that data can be on, or another is the proxy.
     pub async fn set_proxy(&self, proxy: Option<u16>) -> Result<(), VolumeError> {
         self.membership.set_proxy(proxy).await
+    }
+
+    /// A brick that was lost, or was missing at the mount, is used again: see [`take_back`](crate::take_back), which also has
+    /// the superblocks say so: `note` does that when what the next mount has to know of the failure is durable.
+    ///
+    /// # Errors
+    /// When it is no brick of the volume, is there, or is another; when `note` fails. It is away as before then.
+    pub async fn take_back_brick<E: From<VolumeError>>(
+        &self,
+        back: BrickBack,
+        note: impl AsyncFnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let brick = self.membership.may_take_back(back.id, back.uuid, back.blocks)?;
+        self.membership.prepare_take_back(&brick).await?;
+        note().await?;
+        self.membership.take_back(&brick, back.device, back.data_offset).await?;
+        if planted("returned-taken-for-whole") {
+            for unsettled in self.sums.unsettled() {
+                self.sums.filled(unsettled.region, &[back.id]);
+            }
+        }
+        self.files.start_settling();
+        self.mover.bricks_are_back();
+        Ok(())
     }
 
     /// Bricks that were detached since this was asked last: their superblocks are to be erased.

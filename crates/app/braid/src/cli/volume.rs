@@ -4,7 +4,7 @@ mod changes;
 
 pub use changes::{
     Add, Check, Copies, Export, Follow, GrowMetadata, Jobs, Migrate, OneFileOrMore, Proxy, Quota,
-    Remove, Scrub, Weight, WholeVolume,
+    Remove, Scrub, TakeBack, Weight, WholeVolume,
 };
 
 use super::common::{Control, EXIT_CODES};
@@ -45,6 +45,7 @@ pub enum Verb {
     )]
     Balance(WholeVolume),
     Weight(Weight),
+    TakeBack(TakeBack),
     GrowMetadata(GrowMetadata),
     Migrate(Migrate),
     /// Keep files where they are: balance, proxy and defrag leave them.

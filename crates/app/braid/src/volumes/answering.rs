@@ -108,6 +108,11 @@ impl Volumes {
             VolumeRequest::Weight { volume, brick, weight } => {
                 done(self.find(Some(&volume))?.set_weight(&brick, weight)?)
             }
+            VolumeRequest::TakeBack { volume, brick, device } => {
+                let hosted = self.find(Some(&volume))?;
+                let _turn = locked(&self.turn);
+                done(self.take_back(&hosted, &brick, device.as_deref(), arrays)?)
+            }
             VolumeRequest::GrowMetadata { volume, size } => {
                 done(self.find(Some(&volume))?.grow_metadata(size)?)
             }

@@ -100,8 +100,7 @@ impl Volumes {
             let how = how.clone();
             let done = hosted.with(move |here| async move { add_one(here, new, how).await })?;
             done.with_context(|| brick.name.clone())?;
-            let held = Held { uuid, name: brick.name.clone(), _open: Arc::clone(opener) };
-            hosted.hold(held);
+            hosted.hold(Held { uuid, name: brick.name.clone(), open: Arc::clone(opener) });
             added.push(brick.name.clone());
         }
         Ok(())
@@ -174,6 +173,9 @@ async fn add_one(here: Rc<Here>, new: New, how: HowAdded) -> Result<()> {
             format!("after the error {error}, taking it out of the superblocks again")
         })?;
         return Err(error.into());
+    }
+    if opener.is_remote() {
+        here.remote.borrow_mut().insert(uuid, opener);
     }
     if here.opened.store.bricks().len() == 1 && superblock.metadata.len > 0 {
         let (here, id) = (Rc::clone(&here), superblock.brick_id);

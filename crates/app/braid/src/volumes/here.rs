@@ -32,9 +32,13 @@ pub struct Here {
     /// Its superblocks and its metadata store.
     pub opened: Opened,
     /// Held while bricks that have gone are let go.
-    turn: Rc<Budget>,
+    pub(super) turn: Rc<Budget>,
     /// Bricks that the volume has let go and that could not be taken out of the superblocks.
     stuck: RefCell<Vec<Uuid>>,
+    /// It is coming to its end.
+    pub(super) closing: Cell<bool>,
+    /// The bricks that are behind a network, which may be there again by themselves.
+    pub(super) remote: RefCell<BTreeMap<Uuid, Arc<dyn Opener>>>,
 }
 
 /// Is told of a brick that was emptied and let go, on a thread of its own.
@@ -142,7 +146,18 @@ pub async fn bring_up(
     };
     let turn = Budget::new(shard, 1);
     let stuck = RefCell::default();
-    let here = Rc::new(Here { shard: shard.clone(), volume, opened, turn, stuck });
+    let remote = uuids.iter().copied().zip(&bricks).filter(|(_, opener)| opener.is_remote());
+    let remote = remote.map(|(uuid, opener)| (uuid, Arc::clone(opener))).collect();
+    let remote = RefCell::new(remote);
+    let here = Rc::new(Here {
+        shard: shard.clone(),
+        volume,
+        opened,
+        turn,
+        stuck,
+        closing: Cell::new(false),
+        remote,
+    });
     look_after(&here, gone);
     let known = shard.local::<Volumes>();
     let key = known.last.get() + 1;
@@ -205,7 +220,10 @@ impl Here {
             match self.id_of(uuid) {
                 // Its superblocks and its lock stay: the metadata may lie on it.
                 Some(_) => self.stuck.borrow_mut().push(uuid),
-                None => gone.push(uuid),
+                None => {
+                    self.remote.borrow_mut().remove(&uuid);
+                    gone.push(uuid);
+                }
             }
         }
         gone
@@ -217,6 +235,9 @@ impl Here {
     /// When they cannot be written.
     pub async fn note_bricks(&self) -> Result<()> {
         let _turn = self.turn.take(1).await;
+        if self.closing.get() {
+            return Ok(());
+        }
         for brick in self.volume.bricks() {
             let id = brick.id;
             let known = self.opened.superblocks.brick(id).is_some();
@@ -242,6 +263,9 @@ pub async fn take_down(shard: &Shard, key: u64) -> Result<()> {
     let Some(here) = shard.local::<Volumes>().volumes.borrow_mut().remove(&key) else {
         return Ok(());
     };
+    // A brick that is being used again, or let go, is it first.
+    here.closing.set(true);
+    let _turn = here.turn.take(1).await;
     if let Err(error) = here.volume.close().await {
         // The superblocks are marked clean only where all of it is durable: the next mount is one after a crash.
         let stopped = here.opened.store.stop().await;

@@ -5,6 +5,7 @@
 
 use super::exported::Exported;
 use super::here::{self, Here, How, OnGone, Up};
+use super::lost;
 use crate::on_shard;
 use crate::output;
 use anyhow::{Context, Result, bail};
@@ -31,7 +32,7 @@ pub struct Held {
     /// Where it is.
     pub name: String,
     /// What keeps it open.
-    pub _open: Arc<dyn Opener>,
+    pub open: Arc<dyn Opener>,
 }
 
 /// What has been done until some time.
@@ -126,6 +127,12 @@ impl Hosted {
         let up = on_shard::run(&home, move |shard| async move {
             here::bring_up(&shard, openers, how, gone).await
         })??;
+        let key = up.key;
+        on_shard::run(&home, move |shard| async move {
+            if let Some(here) = here::find(&shard, key).filter(|_| !how.read_only) {
+                lost::look_for_lost(&here);
+            }
+        })?;
         // Nobody else sets it.
         let _ = volume.set(up.uuid);
         let mut options = MountOptions::new(&dir, &up.name);
@@ -133,7 +140,7 @@ impl Hosted {
         options.read_only = how.read_only;
         options.allow_other |= allow_other;
         options.without = without;
-        let (key, mounted) = (up.key, Arc::new(OnceLock::<Arc<Hosted>>::new()));
+        let mounted = Arc::new(OnceLock::<Arc<Hosted>>::new());
         let (at_end, told) = (Arc::clone(&mounted), Arc::clone(events));
         let open = move |shard: &braid_shard::Shard| {
             let here = here::find(shard, key);
@@ -195,7 +202,7 @@ impl Hosted {
     fn of(up: &Up, start: Start, mount: Option<Mount>) -> Hosted {
         let Start { bricks, how, dir, allow_other, without, home } = start;
         let held = bricks.into_iter().zip(&up.bricks);
-        let held = held.map(|((name, opener), uuid)| Held { uuid: *uuid, name, _open: opener });
+        let held = held.map(|((name, opener), uuid)| Held { uuid: *uuid, name, open: opener });
         Hosted {
             name: up.name.clone(),
             uuid: up.uuid,

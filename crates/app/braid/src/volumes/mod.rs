@@ -18,6 +18,7 @@
 //! | `inside` | paths from the root of a volume |
 //! | `tell` | who is told of progress |
 //! | `bricks` | bricks that come, change and go |
+//! | `lost`, `returning` | bricks that were lost and are used again: on the shard, also by themselves; by command |
 //! | `jobs` | jobs: started, steered, waited for |
 //! | `details` | what mounted volumes say of themselves |
 //! | `export`, `exported`, `file_device` | files of volumes as block devices |
@@ -45,9 +46,11 @@ mod jobs;
 pub mod kept;
 mod leased;
 pub mod looking;
+mod lost;
 pub mod name;
 mod quotas;
 mod registry;
+mod returning;
 pub mod salvaging;
 mod tell;
 mod unmounted;

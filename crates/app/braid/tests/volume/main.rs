@@ -9,6 +9,7 @@ mod copies;
 mod copies_lost;
 mod leased;
 mod quotas;
+mod returning;
 mod salvage;
 mod unmounted;
 mod volume_metadata;

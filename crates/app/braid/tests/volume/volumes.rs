@@ -84,7 +84,7 @@ impl Scene {
         });
     }
 
-    fn forget(&self, name: &str) {
+    pub fn forget(&self, name: &str) {
         fadvise(File::open(self.file(name)).unwrap(), 0, None, Advice::DontNeed).unwrap();
     }
 
@@ -113,12 +113,12 @@ impl Drop for Scene {
 }
 
 /// Another machine, as far as can be told: a server with control socket and folder of its own that exports a mirror.
-struct Far {
+pub struct Far {
     place: Place,
 }
 
 impl Far {
-    fn new() -> Far {
+    pub fn new() -> Far {
         let place = Place::new();
         new_brick(&place, "b0", BRICK);
         new_brick(&place, "b1", BRICK);
@@ -127,11 +127,11 @@ impl Far {
     }
 
     /// Serves it until what comes back is dropped, which kills the server.
-    fn serve(&self) -> Server {
+    pub fn serve(&self) -> Server {
         self.place.serve("b0 b1 --nbd tcp:127.0.0.1:0")
     }
 
-    fn uri(&self) -> String {
+    pub fn uri(&self) -> String {
         self.place.uri("m0")
     }
 

@@ -95,6 +95,7 @@ pub const ROUTES: &[Route] = &[
     post("/volumes/{volume}/add", "volume/add", DONE),
     post("/volumes/{volume}/start", "volume/start", DONE),
     post("/volumes/{volume}/weight", "volume/weight", DONE),
+    post("/volumes/{volume}/take-back", "volume/take-back", DONE),
     post("/volumes/{volume}/grow-metadata", "volume/grow-metadata", DONE),
     post("/volumes/{volume}/pin", "volume/pin", DONE),
     post("/volumes/{volume}/quota", "volume/quota", DONE),

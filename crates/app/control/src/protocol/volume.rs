@@ -101,6 +101,13 @@ pub enum VolumeRequest {
     Start { volume: String, job: VolumeJob },
     /// Change a brick's weight. Nothing moves.
     Weight { volume: String, brick: String, weight: BrickWeight },
+    /// Use a brick again that was lost, or was missing at the mount; `device`: where it is now. Without it is looked for.
+    TakeBack {
+        volume: String,
+        brick: String,
+        #[serde(default)]
+        device: Option<String>,
+    },
     /// Make the metadata region `size` bytes large.
     GrowMetadata { volume: String, size: u64 },
     /// Keep files where they are, or let them be moved.

@@ -11,9 +11,11 @@ pub struct CopiesPlan {
     pub least: u8,
     /// Of 1000 steps of a round, before how many a file or a folder is told.
     pub told_often: u64,
-    /// The only brick that fails. It comes back at a later mount with what it had made durable, and whatever it missed, all
+    /// The only brick that fails. It comes back, at a later mount or while mounted, with what it had made durable, and whatever it missed, all
     /// that is said to be durable is there. Without it bricks that are gone stay away.
     pub victim: Option<usize>,
+    /// Of 1000 steps of a round, before how many it is taken back while the volume is mounted, when it is lost.
+    pub returns: u64,
 }
 
 impl CopiesPlan {
@@ -29,7 +31,9 @@ impl CopiesPlan {
         let one = faults > 0 && default > 1 && rng.percent(70);
         let victim = one.then(|| rng.below(bricks));
         let least = if one { 2 } else { 1 };
-        CopiesPlan { default, least, told_often: *rng.pick(&[0, 0, 3, 20]), victim }
+        let told_often = *rng.pick(&[0, 0, 3, 20]);
+        let returns = *rng.pick(&[0, 5, 20, 100]);
+        CopiesPlan { default, least, told_often, victim, returns }
     }
 
     /// In a few words.

@@ -7,13 +7,14 @@
 use super::copies::{copies_of, stale_in, stripes_of};
 use super::ledger::Pairs;
 use super::run::{VolumeRun, uuid_of};
+use crate::device::SimOpener;
 use crate::member::Member;
 use crate::waiting::{Over, wait};
 use braid_filesystem::Ino;
 use braid_format::volume::BLOCK;
 use braid_format::volume::extent::Extent;
 use braid_shard::Shard;
-use braid_volume::{CheckReport, Geometry, NoteLost};
+use braid_volume::{Brick, BrickBack, CheckReport, Geometry, NoteLost, VolumeError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
@@ -41,7 +42,7 @@ impl VolumeRun {
     }
 
     /// The device of a brick.
-    fn member_of(&self, brick: &braid_volume::Brick) -> Option<Rc<Member>> {
+    fn member_of(&self, brick: &Brick) -> Option<Rc<Member>> {
         let index = usize::try_from(brick.uuid.as_u128()).ok()?.checked_sub(1)?;
         Some(self.world.member(index))
     }
@@ -106,6 +107,51 @@ impl VolumeRun {
         let first = model.next_id();
         life.client.unharmed = (only_gone && !others).then_some(first);
         model.bricks_fail = self.plan.copies.as_ref().is_none_or(|copies| copies.victim.is_none());
+        Ok(())
+    }
+
+    /// The brick that was lost answers again, and is taken back while the volume is mounted.
+    pub(super) fn a_brick_returns(&mut self) -> Result<(), Over> {
+        let (Some(plan), Some(victim)) = (&self.plan.copies, self.victim()) else { return Ok(()) };
+        if self.returns_rng.range(0..1000) >= plan.returns {
+            return Ok(());
+        }
+        let life = self.life.as_mut().ok_or(Over)?;
+        let bricks = life.volume.bricks();
+        let is_lost = |brick: &&Rc<Brick>| brick.uuid == uuid_of(victim) && !brick.is_there();
+        let Some(id) = bricks.iter().find(is_lost).map(|brick| brick.id) else { return Ok(()) };
+        let member = self.world.member(victim);
+        if member.has_left() {
+            return Ok(());
+        }
+        member.set_gone(false);
+        if self.returns_rng.percent(70) {
+            member.heal();
+        }
+        let Some(brick) = self.plan.all_bricks().nth(victim) else { return Ok(()) };
+        let shard = life.machine.home().clone();
+        let Ok(device) = SimOpener::of(&self.world, victim).open(&shard) else { return Ok(()) };
+        let back = BrickBack {
+            id,
+            uuid: uuid_of(victim),
+            device,
+            data_offset: brick.data_offset,
+            blocks: brick.blocks(),
+        };
+        let text = format!("{} is taken back", member.name());
+        self.world.trace(|| text.clone());
+        life.client.history.note(&[], text);
+        let (noted, outcomes) = (Rc::clone(&self.noted), Rc::clone(&self.outcomes));
+        let (volume, own) = (Rc::clone(&life.volume), shard.clone());
+        shard.spawn(async move {
+            let note = async || {
+                own.sleep(NOTING_NANOS).await;
+                noted.borrow_mut().remove(&id);
+                Ok(())
+            };
+            let result: Result<(), VolumeError> = volume.take_back_brick(back, note).await;
+            outcomes.borrow_mut().push(result.map(|()| None));
+        });
         Ok(())
     }
 

@@ -139,6 +139,14 @@ impl Mounted {
         let _ = self.superblocks.lost(id).await;
     }
 
+    /// A brick that was lost is there again as `device`, and is used again.
+    async fn take_back(&self, device: Rc<dyn Device>) {
+        if let Ok(found) = examine(&self.shard, device).await {
+            // It may be lost again, and is tried again.
+            let _ = self.superblocks.take_back(found).await;
+        }
+    }
+
     /// A second copy of the metadata is made on brick `id`.
     async fn copy_to(&self, id: u16) {
         let has_region =
@@ -166,6 +174,8 @@ impl Mounted {
 struct Holders {
     world: Rc<World>,
     rng: Rng,
+    /// Choices of bricks that are taken back while mounted: a stream of its own.
+    returns: Rng,
     bricks: usize,
     /// The last commit that was begun, and that was answered.
     begun: u64,
@@ -194,6 +204,7 @@ pub fn run(seed: u64, verbose: bool) -> Option<Failure> {
     let mut run = Holders {
         world: Rc::clone(&world),
         rng,
+        returns: Rng::new(seed, 63),
         bricks,
         begun: 0,
         answered: 0,
@@ -458,6 +469,23 @@ impl Holders {
             }
             let steps = self.rng.log_range(1..60);
             self.steps(machine, often, steps, &never)?;
+            if self.returns.percent(40) {
+                let away = mounted.superblocks.away();
+                let there = away.iter().filter(|id| !self.world.member((**id).into()).is_gone());
+                let there: Vec<u16> = there.copied().collect();
+                if there.is_empty() {
+                    continue;
+                }
+                let index = usize::from(*self.returns.pick(&there));
+                let device = SimOpener::of(&self.world, index).open(machine.home());
+                let own = Rc::clone(mounted);
+                if let Ok(device) = device {
+                    self.world.trace(|| format!("brick {index} is taken back"));
+                    drop(machine.begin(async move { own.take_back(device).await }));
+                    let steps = self.returns.log_range(1..200);
+                    self.steps(machine, often, steps, &never)?;
+                }
+            }
         }
         if self.rng.percent(30) {
             let own = Rc::clone(mounted);

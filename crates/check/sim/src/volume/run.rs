@@ -68,6 +68,8 @@ pub(super) struct VolumeRun {
     pub(super) aimed_rng: Rng,
     /// Choices of copies, likewise (`copies`).
     pub(super) copies_rng: Rng,
+    /// Choices of returns of the brick that fails, likewise.
+    pub(super) returns_rng: Rng,
     /// Choices of limits of projects, likewise, and what projects may have at most.
     pub(super) limits_rng: Rng,
     pub(super) most: BTreeMap<u32, (u64, u64)>,
@@ -115,6 +117,7 @@ pub fn run(seed: u64, scope: Scope, verbose: bool) -> Report {
         faults_rng: Rng::new(seed, 38),
         aimed_rng: Rng::new(seed, 39),
         copies_rng: Rng::new(seed, 58),
+        returns_rng: Rng::new(seed, 62),
         limits_rng: Rng::new(seed, 52),
         most: BTreeMap::new(),
         over_arrays: OverArrays::new(&world, &plan.arrays),
@@ -376,6 +379,7 @@ impl VolumeRun {
             if self.plan.faults > 0 && self.faults_rng.range(0..1000) < self.plan.faults {
                 self.a_brick_fails()?;
             }
+            self.a_brick_returns()?;
             self.faults += u64::from(self.over_arrays.a_leaf_fails());
             self.limit_a_project()?;
             let depth = self.plan.depth;

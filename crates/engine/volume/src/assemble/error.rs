@@ -190,6 +190,73 @@ pub enum AssembleError {
         /// The newest generation found.
         newest: u64,
     },
+    /// A device that is to be taken back is a brick of another volume.
+    #[error(
+        "{device} is a brick of volume {other:?} ({uuid}), not of {volume:?}: bring the device that was lost"
+    )]
+    NotOfVolume {
+        /// The device.
+        device: String,
+        /// The volume that it is a brick of.
+        other: String,
+        /// And its uuid.
+        uuid: Uuid,
+        /// The volume that it was to be taken back into.
+        volume: String,
+    },
+    /// A device that is to be taken back holds another brick.
+    #[error(
+        "{device} holds brick {found}, and brick {wanted} was lost: bring the device that was lost"
+    )]
+    Replaced {
+        /// The device.
+        device: String,
+        /// The brick that it holds.
+        found: Uuid,
+        /// The brick that was lost.
+        wanted: Uuid,
+    },
+    /// A brick that is to be taken back is there.
+    #[error("{device}: brick {id} of volume {volume:?} is in use: nothing is to be taken back")]
+    NotAway {
+        /// The device.
+        device: String,
+        /// The brick's number.
+        id: u16,
+        /// Its volume.
+        volume: String,
+    },
+    /// A brick that is to be taken back is none any more.
+    #[error(
+        "{device}: it was brick {id} of volume {volume:?}, and has been removed from it; `braid volume add` makes it a new \
+         brick of it (--force overwrites what it holds)"
+    )]
+    Removed {
+        /// The device.
+        device: String,
+        /// The brick's number.
+        id: u16,
+        /// Its volume.
+        volume: String,
+    },
+    /// A brick that is to be taken back is not as it was when it went.
+    #[error(
+        "{device}: brick {id} of volume {volume:?} is not as it was when it was lost: it is of generation {generation}, and went \
+         with {went}. It is a copy, or was restored from an image, or was used apart from the others. Bring the right \
+         device, or remove the brick: braid volume remove"
+    )]
+    NotAsItWent {
+        /// The device.
+        device: String,
+        /// The brick's number.
+        id: u16,
+        /// Its volume.
+        volume: String,
+        /// Its generation.
+        generation: u64,
+        /// The generation with which it went.
+        went: u64,
+    },
     /// Bricks are not there.
     #[error(
         "volume {volume:?}: {bricks} of its {count} bricks missing; bring them, or mount with --degraded: what lies on them \

@@ -4,6 +4,7 @@
 
 use super::choose::Assembly;
 use super::error::AssembleError;
+use super::examine::FoundBrick;
 use super::plan::{BrickPlan, plan_add};
 use super::store::BrickStore;
 use super::superblocks::Superblocks;
@@ -252,6 +253,22 @@ impl Opened {
             BrickState::Lost => return self.brick_lost(id).await,
         };
         self.superblocks.changed(id, state, weight).await
+    }
+
+    /// A brick that was away has returned, with this state and weight, and is to be used again: the superblocks of all say so
+    /// when this ends.
+    ///
+    /// # Errors
+    /// When it is not as it went, or superblocks cannot be written: it is away as before then.
+    pub async fn brick_returned(
+        &self,
+        found: FoundBrick,
+        state: BrickState,
+        weight: u64,
+    ) -> Result<(), AssembleError> {
+        let id = found.superblock.brick_id;
+        self.superblocks.take_back(found).await?;
+        self.brick_changed(id, state, weight).await
     }
 
     async fn volume_record(&self) -> Result<VolumeRecord, AssembleError> {

@@ -12,6 +12,8 @@
 //! Invariant: at any moment the bricks that are there can be put together. What this module does not know: what the
 //! metadata holds.
 
+mod returning;
+
 use super::choose::Assembly;
 use super::error::AssembleError;
 use super::examine::{Half, erase, write_request};

@@ -8,7 +8,7 @@ use braid_format::volume::BLOCK;
 use braid_format::volume::brick_record::{BrickRecord, BrickState};
 use braid_shard::Shard;
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use uuid::Uuid;
 
 /// Reads of which the time of one is a mean.
@@ -29,7 +29,8 @@ pub struct BrickCounts {
     pub errors: u64,
 }
 
-/// A brick.
+/// A brick, from when it is there to its failure. One that is taken back is another object of the same number: whoever has seen
+/// the first fail does not take the second for it.
 pub struct Brick {
     /// Its number, never used again for another.
     pub id: u16,
@@ -40,10 +41,14 @@ pub struct Brick {
     device: RefCell<Option<Rc<dyn Device>>>,
     /// The same, where it can keep small writes in memory.
     write_back: RefCell<Option<Rc<WriteBack>>>,
+    /// That of a device that was detached, as long as it is still at work.
+    leaving: RefCell<Weak<WriteBack>>,
+    /// Writes under way that are not changes of files: nothing else waits for them.
+    mending: Cell<u32>,
     /// First byte of the data area.
     data_offset: u64,
     /// Free space of the data area.
-    pub space: Space,
+    pub space: Rc<Space>,
     state: Cell<BrickState>,
     weight: Cell<u64>,
     /// Writes that have completed, and how many of them had when the last flush that succeeded was submitted.
@@ -58,6 +63,10 @@ pub struct Brick {
     failure: RefCell<Option<IoError>>,
     /// The next mount will know of the failure.
     failure_noted: Cell<bool>,
+    /// A flush of it has failed: what it gives of what was written before need not be durable, and no later flush makes it so.
+    failed_flush: Cell<bool>,
+    /// The same of the life before this one.
+    gives_what_may_go: Cell<bool>,
 }
 
 impl Brick {
@@ -68,7 +77,7 @@ impl Brick {
         record: &BrickRecord,
         device: Option<Rc<dyn Device>>,
         data_offset: u64,
-        space: Space,
+        space: Rc<Space>,
     ) -> Brick {
         // In memory there is nothing to wait for.
         let waits = device.as_ref().filter(|device| device.may_hang());
@@ -81,6 +90,8 @@ impl Brick {
             domain: record.domain.clone(),
             device: RefCell::new(filtered.or(device)),
             write_back: RefCell::new(write_back),
+            leaving: RefCell::default(),
+            mending: Cell::new(0),
             data_offset,
             space,
             state: Cell::new(record.state),
@@ -93,7 +104,23 @@ impl Brick {
             counts: Cell::default(),
             failure: RefCell::new(None),
             failure_noted: Cell::new(false),
+            failed_flush: Cell::new(false),
+            gives_what_may_go: Cell::new(false),
         }
+    }
+
+    /// The same brick, which is there again as `device`, whose data area begins at byte `data_offset`. What it has counted goes on.
+    pub(super) fn returned(
+        &self,
+        shard: &Shard,
+        device: Rc<dyn Device>,
+        data_offset: u64,
+    ) -> Brick {
+        let space = Rc::clone(&self.space);
+        let brick = Brick::new(shard, self.id, &self.record(), Some(device), data_offset, space);
+        brick.counts.set(self.counts.get());
+        brick.gives_what_may_go.set(self.failed_flush.get() || self.gives_what_may_go.get());
+        brick
     }
 
     /// Its name in messages.
@@ -244,7 +271,7 @@ impl Brick {
     }
 
     /// A request failed. With `gone` the device is of no use any more: it is detached, and what lies on it cannot be
-    /// reached until it comes back at the next mount.
+    /// reached until it is taken back.
     pub(super) fn failed(&self, error: IoError, gone: bool) {
         let mut counts = self.counts.get();
         counts.errors += 1;
@@ -252,8 +279,36 @@ impl Brick {
         if gone {
             self.failure.borrow_mut().get_or_insert(error);
             self.device.borrow_mut().take();
-            self.write_back.borrow_mut().take();
+            if let Some(filter) = self.write_back.borrow_mut().take() {
+                *self.leaving.borrow_mut() = Rc::downgrade(&filter);
+            }
         }
+    }
+
+    /// A flush of it has failed.
+    pub(super) fn note_failed_flush(&self) {
+        self.failed_flush.set(true);
+    }
+
+    /// A flush had failed when it was lost: of what it lost something may still be read, and be gone later. So what is put right is
+    /// written also where it is there.
+    pub fn gives_what_may_go(&self) -> bool {
+        self.gives_what_may_go.get()
+    }
+
+    /// It has failed, and nothing is on its way to the device any more but what belongs to changes of files.
+    pub(super) fn is_quiet(&self) -> bool {
+        !self.is_there() && self.mending.get() == 0 && self.leaving.borrow().strong_count() == 0
+    }
+
+    /// A write begins that may be no part of a change of files.
+    pub(super) fn begin_write(&self) {
+        self.mending.set(self.mending.get() + 1);
+    }
+
+    /// It has ended.
+    pub(super) fn end_write(&self) {
+        self.mending.set(self.mending.get().saturating_sub(1));
     }
 
     /// Why it was detached.

@@ -5,7 +5,7 @@
 
 use super::brick::Brick;
 use crate::stripes::Geometry;
-use braid_device::{IoError, IoSet, IoSets, Op, Request};
+use braid_device::{Device, IoError, IoSet, IoSets, Op, Request};
 use braid_filesystem::Errno;
 use braid_format::volume::BLOCK;
 use braid_format::volume::brick_record::BrickState;
@@ -15,6 +15,10 @@ use braid_shard::{BufMut, Shard};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+
+/// Nanoseconds between two looks whether a brick that has failed has ended its requests, and the number of looks.
+const QUIET_EVERY: u64 = 100_000_000;
+const QUIET_LOOKS: u32 = 100;
 
 /// Notes, where the next mount looks before it uses its bricks, that the brick of this number is not used any more until
 /// then. Answers when that is durable; on an error nothing may be made durable that relies on it.
@@ -109,6 +113,23 @@ impl Bricks {
         self.table.borrow_mut().remove(&id);
     }
 
+    /// Waits until nothing is on its way to a brick that has failed, but what belongs to changes of files. False: that takes
+    /// longer than somebody waits for.
+    pub(crate) async fn is_quiet(&self, brick: &Brick) -> bool {
+        for _ in 0..QUIET_LOOKS {
+            if brick.is_quiet() {
+                return true;
+            }
+            self.shard.sleep(QUIET_EVERY).await;
+        }
+        brick.is_quiet()
+    }
+
+    /// A brick that had failed is there again. The caller has seen to it that no change of files is under way.
+    pub(crate) fn put_back(&self, failed: &Brick, device: Rc<dyn Device>, data_offset: u64) {
+        self.insert(Rc::new(failed.returned(&self.shard, device, data_offset)));
+    }
+
     /// True if any brick is a rotating disk.
     pub fn has_heads(&self) -> bool {
         self.any(|brick| brick.device().is_some_and(|device| device.info().rotational))
@@ -140,9 +161,7 @@ impl Bricks {
     /// # Errors
     /// [`Errno::Io`].
     pub async fn write(&self, brick: &Brick, request: Request) -> Result<(), Errno> {
-        let Some(device) = brick.device() else { return Err(Errno::Io) };
-        brick.note(&request);
-        let result = self.io.one(&*device, request).await.result;
+        let result = self.submit_one(brick, request).await?;
         self.has_written(brick, result)
     }
 
@@ -151,10 +170,21 @@ impl Bricks {
     /// # Errors
     /// [`Errno::Io`].
     pub async fn write_copy(&self, brick: &Brick, request: Request) -> Result<(), Errno> {
+        let result = self.submit_one(brick, request).await?;
+        self.has_written_copy(brick, result)
+    }
+
+    async fn submit_one(
+        &self,
+        brick: &Brick,
+        request: Request,
+    ) -> Result<Result<(), IoError>, Errno> {
         let Some(device) = brick.device() else { return Err(Errno::Io) };
         brick.note(&request);
+        brick.begin_write();
         let result = self.io.one(&*device, request).await.result;
-        self.has_written_copy(brick, result)
+        brick.end_write();
+        Ok(result)
     }
 
     /// Reads `memory.len()` bytes from byte `offset` of a brick's device, and waits.
@@ -303,7 +333,13 @@ impl Bricks {
                 Ok(()) => {}
                 // Nothing that the brick acknowledged since its last flush can be trusted: detach it before the next
                 // commit names it.
-                Err(error) => self.note_failure(brick, error, true),
+                Err(error) => {
+                    // One that is gone has nothing that it gives.
+                    if !error.means_gone() {
+                        brick.note_failed_flush();
+                    }
+                    self.note_failure(brick, error, true);
+                }
             }
         }
     }
@@ -345,7 +381,7 @@ impl Bricks {
         if gone {
             tracing::error!(
                 brick = %name,
-                "{error}: the brick is detached; what lies on it cannot be read until it is back at the next mount"
+                "{error}: the brick is detached; what lies on it cannot be read until it is taken back (braid volume take-back, or the next mount)"
             );
         } else {
             tracing::warn!(brick = %name, "{error}");

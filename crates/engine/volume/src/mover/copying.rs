@@ -7,6 +7,7 @@ use super::running::{NewJob, Running};
 use crate::error::VolumeError;
 use crate::extents::Brick;
 use crate::namespace::Inode;
+use crate::progress::JobState;
 use braid_filesystem::Errno;
 use braid_format::volume::extent::{Extent, groups_of_copy};
 use braid_format::volume::job::{JobKind, JobRecord};
@@ -81,6 +82,17 @@ impl Mover {
             running.set_cursor((0, 0));
             self.missed_before.set(self.record.missed());
         }
+    }
+
+    /// A brick that was away is there again: what it has missed is copied, once all are.
+    pub fn bricks_are_back(self: &Rc<Self>) {
+        self.tried_with.borrow_mut().clear();
+        let copies = self.current().filter(|job| job.record.get().kind == JobKind::Copies);
+        if copies.is_some() && matches!(self.state(), JobState::Failed(_)) {
+            self.resume();
+        }
+        let own = Rc::clone(self);
+        self.shard.spawn(async move { own.make_copies_when_due().await });
     }
 
     /// Starts to make copies when some miss something and all bricks are there, if nothing else is under way; once for the same

@@ -12,6 +12,7 @@ mod kept;
 mod mounting;
 mod names;
 mod quota;
+mod returning;
 pub mod rig;
 mod space;
 mod sums;

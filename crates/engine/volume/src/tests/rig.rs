@@ -88,7 +88,7 @@ impl Rig {
             let record = BrickRecord { uuid, state, weight, blocks, domain: new.domain.clone() };
             table.insert(
                 id,
-                Rc::new(Brick::new(&shard, id, &record, Some(device), 0, space.unwrap())),
+                Rc::new(Brick::new(&shard, id, &record, Some(device), 0, Rc::new(space.unwrap()))),
             );
         }
         let clock = Rc::new(|| Time { seconds: 5, nanos: 6 });

@@ -115,6 +115,32 @@ pub struct Weight {
     pub control: Control,
 }
 
+/// Use a brick again that was lost while the volume is mounted.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Use a brick again that was lost while the volume is mounted, or was missing when it was mounted: a disk that \
+    was pulled and is back.\n\n\
+    What lies on it can be read again. Where files have copies, it gets what it has missed, and no more. Without copies, what \
+    was written just before it was lost and had not been made durable may be missing: a check or a scrub tells. A device that \
+    is not the one that was lost, or not as it was then, is refused.\n\n\
+    Bricks of other machines (nbd://) come back by themselves when their servers answer again.",
+    after_help = EXIT_CODES
+)]
+pub struct TakeBack {
+    /// The volume: its name, UUID or directory.
+    pub name: String,
+    /// The brick: its number or its UUID, as `braid volume status` shows, or where it is.
+    pub brick: String,
+    /// The device that it is now, if that has another name than before.
+    #[arg(long)]
+    pub device: Option<String>,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
+}
+
 /// Make the room for metadata larger.
 #[derive(Debug, Args)]
 #[command(

@@ -24,6 +24,7 @@ mod rename;
 mod salvage;
 mod scrub;
 mod status;
+mod take_back;
 mod unmount;
 mod weight;
 
@@ -53,6 +54,7 @@ pub fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Remove(options) => remove::run(options),
         Verb::Balance(options) => whole(options, VolumeJob::Balance),
         Verb::Weight(options) => weight::run(options),
+        Verb::TakeBack(options) => take_back::run(&options),
         Verb::GrowMetadata(options) => grow_metadata(options),
         Verb::Migrate(options) => migrate::run(options),
         Verb::Pin(options) => pin::run(options, true),

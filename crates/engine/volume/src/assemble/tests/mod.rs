@@ -7,6 +7,7 @@ mod mixing;
 mod mounting;
 mod planning;
 mod power;
+mod returning;
 
 use super::*;
 use crate::Volume;

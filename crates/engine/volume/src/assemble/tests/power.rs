@@ -24,6 +24,11 @@ impl Power {
         power
     }
 
+    /// Goes off in the middle of superblock `number` from now on, from 0.
+    pub fn cut_in(&self, number: u32) {
+        self.left.set(Some(number));
+    }
+
     /// Goes off instead of write `number`, from 0.
     pub fn cut_at_write(number: u32) -> Power {
         let power = Power::default();
