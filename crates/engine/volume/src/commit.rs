@@ -2,6 +2,7 @@
 
 use crate::extents::Bricks;
 use crate::record::Record;
+use crate::snapshots::Snapshots;
 use crate::transactions::{Part, TransactionNr, Transactions};
 use braid_filesystem::Errno;
 use braid_kv::{Begun, Change, StoreError};
@@ -13,6 +14,7 @@ pub struct Commits {
     transactions: Rc<Transactions>,
     bricks: Rc<Bricks>,
     record: Rc<Record>,
+    snapshots: Rc<Snapshots>,
     /// The parts whose changes become records when a transaction is closed.
     parts: Vec<Rc<dyn Part>>,
 }
@@ -23,9 +25,10 @@ impl Commits {
         transactions: Rc<Transactions>,
         bricks: Rc<Bricks>,
         record: Rc<Record>,
+        snapshots: Rc<Snapshots>,
         parts: Vec<Rc<dyn Part>>,
     ) -> Commits {
-        Commits { transactions, bricks, record, parts }
+        Commits { transactions, bricks, record, snapshots, parts }
     }
 
     fn has_changes(&self) -> bool {
@@ -72,7 +75,8 @@ impl Commits {
     }
 
     /// Makes data durable, then the metadata that names it, which the store prepares meanwhile.
-    async fn write_batch(&self, batch: Vec<Change>) -> Result<(), StoreError> {
+    async fn write_batch(&self, mut batch: Vec<Change>) -> Result<(), StoreError> {
+        batch.extend(self.snapshots.saved_for(&self.transactions, &batch).await?);
         let store = self.transactions.store();
         let mut unflushed = self.bricks.unflushed();
         if planted("metadata-before-data") {

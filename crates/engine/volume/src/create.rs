@@ -89,6 +89,10 @@ pub fn first_records(
         checksums,
         copies: copies > 1,
         incomplete: false,
+        snapshots: false,
+        last_snapshot: 0,
+        last_subvolume: 0,
+        snapshot_blocks: 0,
     };
     let now = stamp(now);
     let root = InodeRecord {
@@ -113,6 +117,7 @@ pub fn first_records(
         project: 0,
         copies,
         held: copies,
+        subvolume: 0,
         target: Vec::new(),
     };
     let mut records = vec![

@@ -1,6 +1,8 @@
 //! The volume as a [`FileSystem`].
 
-use crate::namespace::{Inode, may_be_allocated, may_be_opened, may_be_set, may_be_written};
+use crate::namespace::{
+    Inode, may_be_allocated, may_be_opened, may_be_set, may_be_written, may_change,
+};
 use crate::transactions::room_of;
 use crate::volume::Volume;
 use braid_filesystem::{
@@ -86,6 +88,7 @@ impl Volume {
     /// # Errors
     /// As [`FileSystem::write`].
     pub async fn write_exported(&self, ino: Ino, offset: u64, data: Buf) -> Result<(), Errno> {
+        may_change(ino)?;
         let inode = self.inodes.file(ino).await?;
         self.timed_write(&inode, offset, data, Writing::default()).await
     }
@@ -101,6 +104,7 @@ impl Volume {
         offset: u64,
         len: u64,
     ) -> Result<(), Errno> {
+        may_change(ino)?;
         let _gate = self.gate.enter().await;
         self.files.allocate_file(ino, how, offset, len).await
     }
@@ -120,6 +124,7 @@ impl FileSystem for Volume {
     }
 
     async fn set_attr(&self, caller: Caller, ino: Ino, set: SetAttr) -> Result<Attr, Errno> {
+        may_change(ino)?;
         self.transactions.writable()?;
         let _gate = self.gate.enter().await;
         let inode = self.inodes.get(ino).await?;
@@ -143,6 +148,7 @@ impl FileSystem for Volume {
         name: &[u8],
         node: NewNode<'_>,
     ) -> Result<Entry, Errno> {
+        may_change(parent)?;
         let _gate = self.gate.enter().await;
         self.namespace.may_get_names(parent).await?;
         self.namespace.make_node(caller, parent, name, node).await
@@ -154,6 +160,7 @@ impl FileSystem for Volume {
         parent: Ino,
         node: NewNode<'_>,
     ) -> Result<Entry, Errno> {
+        may_change(parent)?;
         let _gate = self.gate.enter().await;
         self.namespace.may_get_names(parent).await?;
         self.namespace.make_unnamed(caller, parent, node).await
@@ -164,6 +171,7 @@ impl FileSystem for Volume {
     }
 
     async fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<(), Errno> {
+        may_change(ino)?;
         let _gate = self.gate.enter().await;
         self.namespace.set_flags(ino, flags).await
     }
@@ -181,17 +189,21 @@ impl FileSystem for Volume {
     }
 
     async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry, Errno> {
+        may_change(parent)?;
+        may_change(ino)?;
         let _gate = self.gate.enter().await;
         self.namespace.may_get_names(parent).await?;
         self.namespace.make_link(ino, parent, name).await
     }
 
     async fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
+        may_change(parent)?;
         let _gate = self.gate.enter().await;
         self.namespace.unlink_name(parent, name).await
     }
 
     async fn remove_dir(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
+        may_change(parent)?;
         let _gate = self.gate.enter().await;
         self.namespace.remove_directory(parent, name).await
     }
@@ -204,12 +216,17 @@ impl FileSystem for Volume {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<(), Errno> {
+        may_change(parent)?;
+        may_change(new_parent)?;
         let _gate = self.gate.enter().await;
         self.namespace.may_get_names(new_parent).await?;
         self.namespace.rename_name(parent, name, new_parent, new_name, flags).await
     }
 
     async fn open(&self, ino: Ino, how: Opening) -> Result<(), Errno> {
+        if how.writes || how.truncate {
+            may_change(ino)?;
+        }
         self.inodes.add_open(ino);
         let opened = async {
             let inode = self.inodes.get(ino).await?;
@@ -265,6 +282,7 @@ impl FileSystem for Volume {
     }
 
     async fn write(&self, ino: Ino, offset: u64, data: Buf, how: Writing) -> Result<(), Errno> {
+        may_change(ino)?;
         self.not_exported(ino)?;
         let inode = self.inodes.file(ino).await?;
         // Pages that the kernel writes out were written when it was allowed.
@@ -291,6 +309,7 @@ impl FileSystem for Volume {
     }
 
     async fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<(), Errno> {
+        may_change(ino)?;
         self.not_exported(ino)?;
         may_be_allocated(&*self.inodes.get(ino).await?, how)?;
         self.allocate_exported(ino, how, offset, len).await
@@ -343,6 +362,7 @@ impl FileSystem for Volume {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<(), Errno> {
+        may_change(ino)?;
         let _gate = self.gate.enter().await;
         self.namespace.set_attribute(ino, name, value, mode).await
     }
@@ -356,6 +376,7 @@ impl FileSystem for Volume {
     }
 
     async fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Errno> {
+        may_change(ino)?;
         let _gate = self.gate.enter().await;
         self.namespace.remove_attribute(ino, name).await
     }

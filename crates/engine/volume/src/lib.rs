@@ -37,6 +37,7 @@
 //! | `sums/` | checksums of blocks: what a brick gives is what was written |
 //! | `transactions/` | changes of metadata between two commits |
 //! | `record` | the volume's own record |
+//! | `snapshots/`, `subvolumes/` | what snapshots see, and what is saved for them; how they are taken and removed |
 //! | `copies` | how many copies files are to have |
 //! | `projects`, `quota` | what the files of a project take, and may take; limits of folders |
 //! | `watch/` | changes that a check is told of |
@@ -76,8 +77,10 @@ mod projects;
 mod quota;
 mod record;
 pub mod salvage;
+mod snapshots;
 mod status;
 mod stripes;
+mod subvolumes;
 mod sums;
 mod take_back;
 #[cfg(test)]
@@ -100,5 +103,6 @@ pub use progress::{JobState, JobStatus};
 pub use quota::{Limits, ProjectStatus};
 pub use status::{BrickStatus, VolumeStatus};
 pub use stripes::Geometry;
+pub use subvolumes::SnapshotStatus;
 pub use take_back::take_back;
 pub use volume::Volume;

@@ -9,6 +9,7 @@ use crate::mover::{Mover, Room};
 use crate::namespace::Clock;
 use crate::parts::Parts;
 use crate::projects::Projects;
+use crate::snapshots::Recorded;
 use crate::transactions::Transactions;
 use crate::volume::Volume;
 use braid_device::Device;
@@ -79,7 +80,7 @@ impl Volume {
         let bricks = find_bricks(shard, &transactions, &from.devices).await?;
         let (note_lost, clock) = (from.note_lost, from.clock);
         let projects = Projects::load(&transactions).await?;
-        let records = (record, projects);
+        let records = (record, projects, Recorded::load(&transactions).await?);
         let parts = Parts::new(shard, transactions, records, buckets, bricks, note_lost, clock);
         let sums = Rc::clone(&parts.sums);
         let volume = Rc::new(wire(parts));
@@ -94,6 +95,7 @@ impl Volume {
                 return Err(error);
             }
             volume.resume_projects();
+            volume.resume_snapshots();
         }
         Ok(volume)
     }
@@ -150,7 +152,7 @@ fn wire(parts: Parts) -> Volume {
     parts.extents.ask_for_room(Rc::new(Room::new(&mover, Rc::clone(&parts.orphans))));
     let checks = Rc::new(Checks::new(parts.clone(), Rc::clone(&files)));
     let Parts { shard, geometry, transactions, record, bricks, extents, sums, .. } = parts;
-    let Parts { projects, inodes, commits, orphans, namespace, gate, pace, .. } = parts;
+    let Parts { snapshots, projects, inodes, commits, orphans, namespace, gate, pace, .. } = parts;
     Volume {
         shard,
         geometry,
@@ -161,6 +163,7 @@ fn wire(parts: Parts) -> Volume {
         extents,
         projects,
         sums,
+        snapshots,
         inodes,
         orphans,
         namespace,

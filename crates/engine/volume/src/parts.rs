@@ -7,6 +7,7 @@ use crate::namespace::{Clock, Inodes, Namespace, Orphans};
 use crate::pace::Pace;
 use crate::projects::Projects;
 use crate::record::Record;
+use crate::snapshots::{Recorded, Snapshots};
 use crate::stripes::Geometry;
 use crate::sums::Sums;
 use crate::transactions::{Part, Transactions};
@@ -35,6 +36,8 @@ pub struct Parts {
     pub bricks: Rc<Bricks>,
     /// Where stripes lie.
     pub extents: Rc<ExtentMap>,
+    /// Snapshots of folders.
+    pub snapshots: Rc<Snapshots>,
     /// What the files of projects take.
     pub projects: Rc<Projects>,
     /// Checksums of blocks.
@@ -58,7 +61,7 @@ impl Parts {
     pub fn new(
         shard: &Shard,
         transactions: Rc<Transactions>,
-        (record, projects): (VolumeRecord, BTreeMap<u32, ProjectRecord>),
+        (record, projects, snapshots): (VolumeRecord, BTreeMap<u32, ProjectRecord>, Recorded),
         buckets: Buckets,
         bricks: BTreeMap<u16, Rc<Brick>>,
         note_lost: NoteLost,
@@ -67,6 +70,7 @@ impl Parts {
         let geometry = Geometry::new(record.stripe);
         let sums = Rc::new(Sums::new(shard, Rc::clone(&transactions), record.checksums));
         let record = Rc::new(Record::new(record));
+        let snapshots = Rc::new(Snapshots::new(shard, Rc::clone(&transactions), snapshots));
         let watches = Rc::new(Watches::default());
         let bricks = Rc::new(Bricks::new(shard, geometry, bricks, note_lost));
         let extents = Rc::new(ExtentMap::new(MapOf {
@@ -76,6 +80,7 @@ impl Parts {
             record: Rc::clone(&record),
             watches: Rc::clone(&watches),
             bricks: Rc::clone(&bricks),
+            snapshots: Rc::clone(&snapshots),
             buckets,
         }));
         let projects = Rc::new(Projects::new(
@@ -89,6 +94,7 @@ impl Parts {
             Rc::clone(&transactions),
             Rc::clone(&extents),
             Rc::clone(&projects),
+            Rc::clone(&snapshots),
             clock,
         ));
         let losers = Rc::downgrade(&inodes);
@@ -110,8 +116,13 @@ impl Parts {
             Rc::clone(&sums) as _,
             Rc::clone(&record) as _,
         ];
-        let commits =
-            Commits::new(Rc::clone(&transactions), Rc::clone(&bricks), Rc::clone(&record), changed);
+        let commits = Commits::new(
+            Rc::clone(&transactions),
+            Rc::clone(&bricks),
+            Rc::clone(&record),
+            Rc::clone(&snapshots),
+            changed,
+        );
         let orphans = Rc::new(Orphans::new(Rc::clone(&transactions)));
         let namespace = Rc::new(Namespace::new(
             shard,
@@ -130,6 +141,7 @@ impl Parts {
             watches,
             bricks,
             extents,
+            snapshots,
             projects,
             sums,
             inodes,

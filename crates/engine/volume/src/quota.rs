@@ -272,7 +272,7 @@ impl Volume {
     }
 
     /// The path of a directory, from the root; `None`: it is gone.
-    async fn path_of(&self, folder: Ino) -> Option<String> {
+    pub(crate) async fn path_of(&self, folder: Ino) -> Option<String> {
         let mut parts = Vec::new();
         let mut at = folder;
         while at != ROOT && parts.len() < DEPTH_MAX {

@@ -3,6 +3,7 @@
 use crate::transactions::Part;
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::keys;
+use braid_format::volume::snapshot::{INO_END, SNAPSHOT_END};
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_kv::Change;
 use std::cell::{Cell, RefCell};
@@ -48,7 +49,10 @@ impl Record {
     pub fn new_ino(&self) -> Result<Ino, Errno> {
         self.edit(|record| {
             let ino = record.next_ino;
-            record.next_ino = ino.checked_add(1).ok_or(Errno::NoSpace)?;
+            if ino >= INO_END {
+                return Err(Errno::NoSpace);
+            }
+            record.next_ino = ino + 1;
             Ok(ino)
         })
     }
@@ -151,6 +155,47 @@ impl Record {
         if self.is_incomplete() && self.missed.get() == missed {
             self.edit(|record| record.incomplete = false);
         }
+    }
+
+    /// Files have let blocks go that snapshots have, too.
+    pub fn snapshots_hold(&self, blocks: u64) {
+        self.edit(|record| {
+            record.snapshot_blocks = record.snapshot_blocks.saturating_add(blocks);
+        });
+    }
+
+    /// Snapshots have let blocks go that nobody else has.
+    pub fn snapshots_free(&self, blocks: u64) {
+        self.edit(|record| {
+            record.snapshot_blocks = record.snapshot_blocks.saturating_sub(blocks);
+        });
+    }
+
+    /// Blocks that only snapshots have.
+    pub fn snapshot_blocks(&self) -> u64 {
+        self.record.borrow().snapshot_blocks
+    }
+
+    /// A number for a new snapshot; `None`: there is none left.
+    pub fn new_snapshot(&self) -> Option<u32> {
+        let id = self.record.borrow().last_snapshot.saturating_add(1);
+        (id < SNAPSHOT_END).then(|| {
+            self.edit(|record| {
+                record.snapshots = true;
+                record.last_snapshot = id;
+            });
+            id
+        })
+    }
+
+    /// A number for a new subvolume; `None`: there is none left.
+    pub fn new_subvolume(&self) -> Option<u16> {
+        let id = self.record.borrow().last_subvolume.checked_add(1)?;
+        self.edit(|record| {
+            record.snapshots = true;
+            record.last_subvolume = id;
+        });
+        Some(id)
     }
 
     /// All stripes are where placement says.

@@ -63,6 +63,8 @@ pub struct VolumeStatus {
     pub checksum_mended: u64,
     /// Some files have fewer copies than they are to have, or copies that miss something.
     pub incomplete: bool,
+    /// Bytes that only snapshots have.
+    pub snapshot_bytes: u64,
     /// The job under way.
     pub job: Option<JobStatus>,
     /// The check under way.
@@ -107,6 +109,7 @@ pub(crate) fn status_of(
         checksum_errors: 0,
         checksum_mended: 0,
         incomplete: record.is_incomplete(),
+        snapshot_bytes: 0,
         job: None,
         check: None,
         failure: transactions.failure(),

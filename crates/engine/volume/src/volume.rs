@@ -13,6 +13,7 @@ use crate::pace::Pace;
 use crate::progress::JobStatus;
 use crate::projects::Projects;
 use crate::record::Record;
+use crate::snapshots::Snapshots;
 use crate::status::{VolumeStatus, status_of};
 use crate::stripes::Geometry;
 use crate::sums::Sums;
@@ -36,6 +37,7 @@ pub struct Volume {
     pub(crate) extents: Rc<ExtentMap>,
     pub(crate) projects: Rc<Projects>,
     pub(crate) sums: Rc<Sums>,
+    pub(crate) snapshots: Rc<Snapshots>,
     pub(crate) inodes: Rc<Inodes>,
     pub(crate) orphans: Rc<Orphans>,
     pub(crate) namespace: Rc<Namespace>,
@@ -85,6 +87,7 @@ impl Volume {
             check: self.checks.status(),
             checksum_errors: self.sums.mismatches(),
             checksum_mended: self.sums.mended(),
+            snapshot_bytes: self.snapshot_bytes(),
             ..status_of(&self.record, &self.transactions, &self.bricks, &self.extents)
         }
     }

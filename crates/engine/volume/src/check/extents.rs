@@ -31,6 +31,7 @@ impl Walk {
             // They named blocks that other files may have.
             self.walk_extents(&window, false, false).await?;
         }
+        self.name_versions(first).await?;
         self.check_blocks(&window).await?;
         *self.watch.extents.borrow_mut() = Walked::default();
         Ok(())

@@ -13,6 +13,7 @@
 //! | `sums` | checksums against files |
 //! | `extents` | every recorded extent, and the files that they belong to |
 //! | `copies` | copies of a stripe against each other |
+//! | `versions` | what snapshots have |
 //! | `blocks` | which blocks extents name, against those in use |
 //! | `scrub` | all data against its checksums |
 //! | `paths` | what a file is called |
@@ -44,6 +45,7 @@ mod scrub;
 mod sums;
 #[cfg(test)]
 mod tests;
+mod versions;
 mod walk;
 
 pub use control::Checks;

@@ -15,6 +15,8 @@ pub struct FileExtents {
     groups: RefCell<BTreeMap<u64, Rc<ExtentGroup>>>,
     /// No transaction with extents of the file was closed yet, so the store is not asked for them.
     unstored: Cell<bool>,
+    /// The subvolume that the file belongs to.
+    subvolume: Cell<u16>,
 }
 
 /// One group of extents.
@@ -22,12 +24,29 @@ pub struct ExtentGroup {
     ino: Ino,
     group: u64,
     list: RefCell<[Extent; PER_GROUP as usize]>,
+    /// A bit for each extent that a snapshot has, too: it is neither written to nor freed.
+    shared: Cell<u64>,
     file: Weak<FileExtents>,
 }
 
 impl FileExtents {
-    pub(super) fn new(ino: Ino, is_new: bool) -> FileExtents {
-        FileExtents { ino, groups: RefCell::default(), unstored: Cell::new(is_new) }
+    pub(super) fn new(ino: Ino, is_new: bool, subvolume: u16) -> FileExtents {
+        FileExtents {
+            ino,
+            groups: RefCell::default(),
+            unstored: Cell::new(is_new),
+            subvolume: Cell::new(subvolume),
+        }
+    }
+
+    /// The subvolume that the file belongs to.
+    pub fn subvolume(&self) -> u16 {
+        self.subvolume.get()
+    }
+
+    /// The file belongs to another one from now on.
+    pub fn set_subvolume(&self, subvolume: u16) {
+        self.subvolume.set(subvolume);
     }
 
     /// The file.
@@ -49,11 +68,13 @@ impl FileExtents {
         self: &Rc<Self>,
         group: u64,
         list: [Extent; PER_GROUP as usize],
+        shared: u64,
     ) -> Rc<ExtentGroup> {
         let kept = Rc::new(ExtentGroup {
             ino: self.ino,
             group,
             list: RefCell::new(list),
+            shared: Cell::new(shared),
             file: Rc::downgrade(self),
         });
         self.groups.borrow_mut().insert(group, Rc::clone(&kept));
@@ -65,6 +86,11 @@ impl FileExtents {
         let mut groups = self.groups.borrow_mut();
         groups.retain(|_, group| Rc::strong_count(group) > 1 || is_changed(group));
         groups.len()
+    }
+
+    /// Takes all groups out of memory. Nothing of them may have changed since the last commit.
+    pub(super) fn release_all(&self) {
+        self.groups.borrow_mut().clear();
     }
 
     /// The groups from `first` to `last` that are in memory; true: some stripe of it has an extent.
@@ -98,7 +124,26 @@ impl ExtentGroup {
     }
 
     pub(super) fn set(&self, stripe: u64, extent: Extent) {
+        let old =
+            std::mem::replace(&mut self.list.borrow_mut()[(stripe % PER_GROUP) as usize], extent);
+        if !is_same(&old, &extent) {
+            self.shared.set(self.shared.get() & !(1 << (stripe % PER_GROUP)));
+        }
+    }
+
+    /// Replaces an extent by a copy of it, which has the same owners.
+    pub(super) fn set_moved(&self, stripe: u64, extent: Extent) {
         self.list.borrow_mut()[(stripe % PER_GROUP) as usize] = extent;
+    }
+
+    /// No snapshot has the extent of a stripe any more.
+    pub fn unshare(&self, stripe: u64) {
+        self.shared.set(self.shared.get() & !(1 << (stripe % PER_GROUP)));
+    }
+
+    /// A snapshot has the extent of a stripe, too.
+    pub fn is_shared(&self, stripe: u64) -> bool {
+        self.shared.get() >> (stripe % PER_GROUP) & 1 == 1
     }
 
     /// All, for the record.
@@ -125,4 +170,9 @@ impl ExtentGroup {
         }
         (keys::extents(self.ino, self.group), encode(&self.list()))
     }
+}
+
+/// Two extents begin at the same block: one may be a part of the other.
+pub fn is_same(one: &Extent, other: &Extent) -> bool {
+    !one.is_hole() && !other.is_hole() && (one.brick, one.start) == (other.brick, other.start)
 }

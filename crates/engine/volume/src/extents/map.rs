@@ -8,6 +8,7 @@ use super::reservation::Reservation;
 use super::space::SpaceError;
 use super::stripe::{Avoid, Stripe};
 use crate::record::Record;
+use crate::snapshots::Snapshots;
 use crate::stripes::Geometry;
 use crate::transactions::{Part, Transactions};
 use crate::watch::Watches;
@@ -91,16 +92,17 @@ pub struct Replaced {
 /// The recorded extents of all files, and the free space.
 pub struct ExtentMap {
     shard: Shard,
-    geometry: Geometry,
-    transactions: Rc<Transactions>,
-    record: Rc<Record>,
-    watches: Rc<Watches>,
-    bricks: Rc<Bricks>,
+    pub(super) geometry: Geometry,
+    pub(super) transactions: Rc<Transactions>,
+    pub(super) record: Rc<Record>,
+    pub(super) watches: Rc<Watches>,
+    pub(super) bricks: Rc<Bricks>,
+    pub(super) snapshots: Rc<Snapshots>,
     placement: Placement,
     /// Files of which groups may be in memory.
-    files: RefCell<BTreeMap<Ino, Weak<FileExtents>>>,
+    pub(super) files: RefCell<BTreeMap<Ino, Weak<FileExtents>>>,
     /// Groups in memory, of all files, about.
-    kept: Cell<usize>,
+    pub(super) kept: Cell<usize>,
     /// Groups that have changed in the open transaction.
     changed: RefCell<BTreeMap<Key, Rc<ExtentGroup>>>,
     relief: RefCell<Option<Rc<dyn Relief>>>,
@@ -125,6 +127,8 @@ pub struct MapOf {
     pub watches: Rc<Watches>,
     /// The bricks.
     pub bricks: Rc<Bricks>,
+    /// The snapshots.
+    pub snapshots: Rc<Snapshots>,
     /// The table of buckets.
     pub buckets: Buckets,
 }
@@ -140,6 +144,7 @@ impl ExtentMap {
             record: of.record,
             watches: of.watches,
             bricks: of.bricks,
+            snapshots: of.snapshots,
             files: RefCell::default(),
             kept: Cell::new(0),
             changed: RefCell::default(),
@@ -166,8 +171,8 @@ impl ExtentMap {
     }
 
     /// The extents of a file that comes to memory; `is_new`: nothing of it is recorded.
-    pub fn file(&self, ino: Ino, is_new: bool) -> Rc<FileExtents> {
-        Rc::new(FileExtents::new(ino, is_new))
+    pub fn file(&self, ino: Ino, is_new: bool, subvolume: u16) -> Rc<FileExtents> {
+        Rc::new(FileExtents::new(ino, is_new, subvolume))
     }
 
     /// Group `group` of the extents of a file.
@@ -188,11 +193,11 @@ impl ExtentMap {
             true => None,
             false => self.transactions.stored(&keys::extents(file.ino(), group)).await?,
         };
-        self.keep_group(file, group, bytes.as_deref())
+        self.keep_group(file, group, bytes.as_deref()).await
     }
 
     /// The group whose record was read just now, unless another task has brought it to memory meanwhile.
-    fn keep_group(
+    async fn keep_group(
         &self,
         file: &Rc<FileExtents>,
         group: u64,
@@ -205,7 +210,14 @@ impl ExtentMap {
             Some(bytes) => self.parsed(file.ino(), group, bytes)?,
             None => [Extent::HOLE; PER_GROUP as usize],
         };
-        let kept = file.keep(group, list);
+        let shared = match bytes {
+            Some(_) => self.shared_of(file, group, &list).await?,
+            None => 0,
+        };
+        if let Some(known) = file.known(group) {
+            return Ok(known);
+        }
+        let kept = file.keep(group, list, shared);
         self.files.borrow_mut().insert(file.ino(), Rc::downgrade(file));
         self.kept.set(self.kept.get() + 1);
         if self.kept.get() >= KEPT_GROUPS {
@@ -318,8 +330,9 @@ impl ExtentMap {
             if pairs.len() <= FEW {
                 for (key, value) in &pairs {
                     // One that is damaged is told of where it is looked at.
-                    let _ =
-                        keys::second_of(key).map(|group| self.keep_group(file, group, Some(value)));
+                    if let Some(group) = keys::second_of(key) {
+                        let _ = self.keep_group(file, group, Some(value)).await;
+                    }
                 }
             }
             if let Some(next) = next {
@@ -346,7 +359,14 @@ impl ExtentMap {
     /// Records the extent of a stripe in the open transaction. Blocks are not taken or freed here.
     fn set(&self, group: &Rc<ExtentGroup>, stripe: u64, extent: Extent) -> Replaced {
         let old = group.get(stripe);
+        let stays = group.is_shared(stripe);
         group.set(stripe, extent);
+        self.note_changed(group);
+        self.watches.tell(|watch| watch.extent(group.key().0, stripe, (old, stays), extent));
+        Replaced { before: old.blocks.into(), after: extent.blocks.into() }
+    }
+
+    pub(super) fn note_changed(&self, group: &Rc<ExtentGroup>) {
         let mut is_new = false;
         self.changed.borrow_mut().entry(group.key()).or_insert_with(|| {
             is_new = true;
@@ -355,8 +375,6 @@ impl ExtentMap {
         if is_new {
             self.transactions.object_changed(GROUP_BYTES);
         }
-        self.watches.tell(|watch| watch.extent(group.key().0, stripe, old, extent));
-        Replaced { before: old.blocks.into(), after: extent.blocks.into() }
     }
 
     /// Sets which sub-blocks of the stripe's extent are written.
@@ -373,18 +391,18 @@ impl ExtentMap {
         reservation: &Reservation,
         written: u32,
     ) -> Replaced {
-        let old = group.get(stripe);
+        let (old, stays) = (group.get(stripe), group.is_shared(stripe));
         reservation.confirm();
         let replaced = self.set(group, stripe, reservation.extent(written));
-        self.free(old);
+        self.let_go(old, stays);
         replaced
     }
 
     /// Frees the extent of a stripe, which [`prepare_free`](ExtentMap::prepare_free) has seen.
     pub fn clear(&self, group: &Rc<ExtentGroup>, stripe: u64) -> Replaced {
-        let old = group.get(stripe);
+        let (old, stays) = (group.get(stripe), group.is_shared(stripe));
         let replaced = self.set(group, stripe, Extent::HOLE);
-        self.free(old);
+        self.let_go(old, stays);
         replaced
     }
 
@@ -400,8 +418,9 @@ impl ExtentMap {
         let old = group.get(stripe);
         // Fewer than the extent has.
         let kept = blocks as u16;
+        let stays = group.is_shared(stripe);
         let replaced = self.set(group, stripe, Extent { blocks: kept, written, ..old });
-        self.free(Extent { start: old.start + blocks, blocks: old.blocks - kept, ..old });
+        self.let_go(Extent { start: old.start + blocks, blocks: old.blocks - kept, ..old }, stays);
         replaced
     }
 
@@ -418,7 +437,9 @@ impl ExtentMap {
         fits: impl Fn(u64) -> bool,
     ) -> Result<Option<Replaced>, Errno> {
         let extent = group.get(stripe);
-        let Some(brick) = self.bricks.get(extent.brick).filter(|brick| brick.is_there()) else {
+        let brick = self.bricks.get(extent.brick).filter(|brick| brick.is_there());
+        // What a snapshot has, too, ends where it ends.
+        let Some(brick) = brick.filter(|_| !group.is_shared(stripe)) else {
             return Ok(None);
         };
         let most = wanted.min(brick.space.blocks() - extent.start);
@@ -464,7 +485,15 @@ impl ExtentMap {
         self.load(&brick, extent.start, extent.blocks.into()).await
     }
 
-    fn free(&self, extent: Extent) {
+    /// A file has blocks no more: they are free, unless a snapshot has them, too.
+    fn let_go(&self, extent: Extent, stays: bool) {
+        match stays {
+            true => self.record.snapshots_hold(extent.blocks.into()),
+            false => self.free(extent),
+        }
+    }
+
+    pub(super) fn free(&self, extent: Extent) {
         // A brick that was detached takes its blocks along.
         if let Some(brick) = self.bricks.get(extent.brick).filter(|_| !extent.is_hole()) {
             self.defragmented.set(false);

@@ -7,6 +7,7 @@
 //! | `reservation` | blocks that are to become an extent |
 //! | `group` | the extents of one file that are in memory |
 //! | `stripe` | a stripe with its copies |
+//! | `versions` | extents that snapshots have |
 //! | `bricks`, `brick` | the devices: requests, flushes, failures |
 //! | `space` | the free blocks of one brick |
 //! | `words` | bitmaps of blocks |
@@ -27,6 +28,7 @@ mod stripe;
 #[cfg(test)]
 mod tests;
 mod trim;
+mod versions;
 mod words;
 
 pub use brick::{Brick, BrickCounts};

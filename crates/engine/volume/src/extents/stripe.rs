@@ -66,6 +66,12 @@ impl Stripe {
         all
     }
 
+    /// A snapshot has the extent of a copy, too.
+    pub fn is_shared(&self, copy: u8) -> bool {
+        let (group, number) = self.place(copy);
+        group.is_shared(number)
+    }
+
     /// The bricks of all copies but one.
     pub fn others_than(&self, copy: u8) -> Avoid {
         if self.rows() == 1 {

@@ -28,7 +28,7 @@ fn a_reservation_is_free_again_unless_it_becomes_an_extent() {
         assert_eq!((brick.space.free_now(), brick.space.used()), (free - BLOCKS, 0));
         drop(reserved);
         assert_eq!(brick.space.free_now(), free);
-        let file = rig.extents.file(FILE, true);
+        let file = rig.extents.file(FILE, true, 0);
         let (group, hole) = rig.extents.get(&file, 3).await.unwrap();
         assert!(hole.is_hole());
         let reserved = rig.extents.reserve(stripe(3), BLOCKS).await.unwrap();
@@ -45,7 +45,7 @@ fn what_is_freed_is_given_out_again_once_that_is_durable_and_not_before() {
     let rig = Rig::new(&[8]);
     let shard = rig.shard.clone();
     shard.block_on(async move {
-        let file = rig.extents.file(FILE, true);
+        let file = rig.extents.file(FILE, true, 0);
         let brick = rig.bricks.get(0).unwrap();
         let (group, _) = rig.extents.get(&file, 0).await.unwrap();
         let reserved = rig.extents.reserve(stripe(0), BLOCKS).await.unwrap();
@@ -70,7 +70,7 @@ fn an_extent_grows_where_it_is_as_long_as_the_blocks_behind_it_are_free() {
     let rig = Rig::new(&[8]);
     let shard = rig.shard.clone();
     shard.block_on(async move {
-        let file = rig.extents.file(FILE, true);
+        let file = rig.extents.file(FILE, true, 0);
         let (group, _) = rig.extents.get(&file, 0).await.unwrap();
         let brick = rig.bricks.get(0).unwrap();
         let whole = rig.extents.reserve_on(&brick, BLOCKS).await.unwrap().unwrap();

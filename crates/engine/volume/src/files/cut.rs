@@ -124,6 +124,7 @@ impl Files {
         if from >= to || !self.geometry.is_written(stripe.together(), within) {
             return Ok(());
         }
+        self.unshare(inode, &stripe).await?;
         let end = up(to, BLOCK);
         let memory = self.shard.pool().get((end - start) as usize);
         let mut blocks = self.read_blocks(inode, start, end, memory).await?;

@@ -12,6 +12,7 @@
 //! | `copies` | copies are made, filled and freed |
 //! | `settle` | after a crash: copies and checksums that are in doubt are put right |
 //! | `scrub` | all of a range is held against its checksums |
+//! | `shared` | stripes that a snapshot has, too: written elsewhere, moved with all their owners |
 //! | `cut` | truncating, the unaligned tail of a file, removing what is beyond it |
 //! | `allocate` | reserved space, holes, zeroes |
 //! | `seek` | the next data, the next hole |
@@ -31,6 +32,7 @@ mod resolve;
 mod scrub;
 mod seek;
 mod settle;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod verify;

@@ -9,6 +9,7 @@ use crate::namespace::Inode;
 use braid_filesystem::Errno;
 use braid_format::volume::BLOCK;
 use braid_format::volume::extent::{Extent, copy_of, stripe_of};
+use braid_format::volume::snapshot::snapshot_of;
 use braid_shard::plant::planted;
 use std::rc::Rc;
 
@@ -55,6 +56,11 @@ impl Files {
         }
         let _marked = self.mark(inode, &all);
         let kept = self.trusted(inode, &all, copy);
+        let (group, number) = all.place(copy);
+        let has_versions = snapshot_of(inode.ino()) != 0 || group.is_shared(number);
+        if has_versions {
+            return self.move_versions(inode, &all, copy, to).await;
+        }
         let blocks = u64::from(extent.blocks);
         let reserved = self.extents.reserve_on(to, blocks).await?.ok_or(Errno::NoSpace)?;
         let is_short = blocks < self.geometry.blocks();
@@ -67,7 +73,6 @@ impl Files {
         }
         let extent = Extent { written: kept, ..extent };
         self.copy_to_stay(inode, &all, extent, &reserved).await?;
-        let (group, number) = all.place(copy);
         let replaced = self.extents.publish(group, number, &reserved, kept);
         self.inodes.extent_replaced(inode, replaced);
         let end = blocks * BLOCK;

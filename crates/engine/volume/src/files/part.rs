@@ -6,6 +6,7 @@ use crate::namespace::{Inodes, Namespace, Orphans};
 use crate::pace::Pace;
 use crate::parts::Parts;
 use crate::record::Record;
+use crate::snapshots::Snapshots;
 use crate::stripes::Geometry;
 use crate::sums::Sums;
 use crate::transactions::Transactions;
@@ -24,6 +25,7 @@ pub struct Files {
     pub(super) bricks: Rc<Bricks>,
     pub(super) extents: Rc<ExtentMap>,
     pub(super) sums: Rc<Sums>,
+    pub(super) snapshots: Rc<Snapshots>,
     pub(super) inodes: Rc<Inodes>,
     pub(super) orphans: Rc<Orphans>,
     pub(super) namespace: Rc<Namespace>,
@@ -42,6 +44,7 @@ impl Files {
             bricks: Rc::clone(&parts.bricks),
             extents: Rc::clone(&parts.extents),
             sums: Rc::clone(&parts.sums),
+            snapshots: Rc::clone(&parts.snapshots),
             inodes: Rc::clone(&parts.inodes),
             orphans: Rc::clone(&parts.orphans),
             namespace: Rc::clone(&parts.namespace),

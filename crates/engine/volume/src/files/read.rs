@@ -8,6 +8,7 @@ use crate::stripes::{down, up};
 use braid_device::{Op, Request};
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::BLOCK;
+use braid_format::volume::snapshot::snapshot_of;
 use braid_shard::{Buf, BufMut};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -21,6 +22,11 @@ impl Files {
         len: usize,
         room: Option<BufMut>,
     ) -> Result<Buf, Errno> {
+        // What is in a snapshot does not go away meanwhile.
+        let _inside = match snapshot_of(ino) {
+            0 => None,
+            _ => Some(self.snapshots.readers.enter().await),
+        };
         let inode = self.inodes.file(ino).await?;
         let end = offset.saturating_add(len as u64);
         let _held = inode.locks.shared(offset..end).await;

@@ -4,6 +4,7 @@ use super::part::Files;
 use crate::extents::{Avoid, Reservation, Stripe, Wants};
 use crate::namespace::Inode;
 use crate::stripes::{Geometry, Piece, down, up};
+use crate::sums::Prepared;
 use braid_filesystem::Errno;
 use braid_format::volume::extent::Extent;
 use braid_shard::range_locks::Held;
@@ -17,9 +18,28 @@ const WHOLE_FROM: u64 = 8;
 /// Where the part of a write is to go that lies in one stripe: to all copies.
 pub(super) struct Target {
     pub(super) stripe: Stripe,
-    /// The next extent of a stripe whose bricks are lost, for its copy 0: the lost one stays recorded until all of the write is
-    /// there.
-    pub(super) reservation: Option<Reservation>,
+    /// The next extents of the stripe; those of before stay recorded until all of the write is there. Empty: it is written where
+    /// it is.
+    pub(super) next: Next,
+}
+
+/// Extents that are to replace those of a stripe.
+#[derive(Default)]
+pub(super) struct Next {
+    /// One for each copy that is replaced.
+    pub(super) extents: SmallVec<[NextExtent; 1]>,
+    /// The bricks of all copies are lost, so that nothing of before is kept.
+    pub(super) is_lost: bool,
+    /// For as long as copies are written.
+    pub(super) _marked: Option<Prepared>,
+}
+
+/// The extent that is to be that of a copy.
+pub(super) struct NextExtent {
+    pub(super) copy: u8,
+    pub(super) reservation: Reservation,
+    /// The sub-blocks that were copied to it.
+    pub(super) kept: u32,
 }
 
 /// The targets of a write; most have one.
@@ -37,18 +57,29 @@ impl Target {
     /// The content of the stripe where it is written, as things are now: a concurrent writer of another part of it may have seen
     /// its brick fail since it was resolved.
     pub(super) fn extent(&self) -> Extent {
-        match &self.reservation {
-            Some(reservation) => reservation.extent(0),
-            None => self.stripe.together(),
+        let next = self.next.extents.iter().map(|next| next.reservation.extent(0));
+        let together = self.stripe.together();
+        match next.min_by_key(|next| next.blocks) {
+            Some(next) if self.next.is_lost => next,
+            Some(next) => Extent { blocks: next.blocks, ..together },
+            None => together,
         }
     }
 
     /// The extents that are written, with their copies.
     pub(super) fn places(&self) -> SmallVec<[(u8, Extent); 1]> {
-        match &self.reservation {
-            Some(reservation) => SmallVec::from_elem((0, reservation.extent(0)), 1),
-            None => self.stripe.extents().collect(),
+        match self.is_replaced() {
+            true => {
+                let next = self.next.extents.iter();
+                next.map(|next| (next.copy, next.reservation.extent(0))).collect()
+            }
+            false => self.stripe.extents().collect(),
         }
+    }
+
+    /// The stripe gets other extents.
+    pub(super) fn is_replaced(&self) -> bool {
+        !self.next.extents.is_empty()
     }
 }
 
@@ -75,21 +106,29 @@ impl Files {
             let stripe = self.stripe(inode, piece.stripe).await?;
             let is_lost = self.is_lost(&stripe);
             let is_short = self.short_copies(&stripe, needed).next().is_some();
-            let mut target = Target { stripe, reservation: None };
-            if is_lost || is_short {
+            let is_shared = self.is_shared(&stripe);
+            let mut target = Target { stripe, next: Next::default() };
+            if is_lost || is_short || is_shared {
                 // The extent is to be changed: that takes the whole stripe.
                 if !geometry.widen(wanted, piece.stripe) {
                     return Ok(None);
                 }
                 if is_lost {
-                    let reserved = self.reserve_anew(inode, piece, range, &target.stripe).await?;
-                    target.reservation = Some(reserved);
+                    let reservation =
+                        self.reserve_anew(inode, piece, range, &target.stripe).await?;
+                    target.next.extents.push(NextExtent { copy: 0, reservation, kept: 0 });
+                    target.next.is_lost = true;
+                } else if is_shared {
+                    let written = geometry.covered(piece.from, piece.to);
+                    target.next = self
+                        .leave_shared(inode, &target.stripe, written, needed, range.end)
+                        .await?;
                 }
             }
             targets.push(target);
         }
         for (target, piece) in targets.iter().zip(geometry.pieces(range.clone())) {
-            if target.reservation.is_some() {
+            if target.is_replaced() {
                 continue;
             }
             let needed = geometry.blocks_to(piece.to);
@@ -280,7 +319,7 @@ impl Files {
 }
 
 /// As many blocks as are wanted, or as there is room for in the project, if that is as many as are needed.
-fn within(room: u64, wanted: u64, needed: u64) -> Result<u64, Errno> {
+pub(super) fn within(room: u64, wanted: u64, needed: u64) -> Result<u64, Errno> {
     if needed > room { Err(Errno::Quota) } else { Ok(wanted.min(room)) }
 }
 
@@ -292,7 +331,13 @@ pub(super) fn wants(inode: &Inode, stripe: &Stripe, copy: u8) -> Wants {
 }
 
 /// Blocks for an extent whose first `needed` blocks are wanted now.
-fn blocks_for(geometry: Geometry, inode: &Inode, stripe: u64, needed: u64, end: u64) -> u64 {
+pub(super) fn blocks_for(
+    geometry: Geometry,
+    inode: &Inode,
+    stripe: u64,
+    needed: u64,
+    end: u64,
+) -> u64 {
     let whole = geometry.blocks();
     let is_last = end.max(inode.size()) <= (stripe + 1) * geometry.stripe;
     if is_last && stripe < WHOLE_FROM { needed.min(whole) } else { whole }

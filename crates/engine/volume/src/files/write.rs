@@ -62,7 +62,8 @@ async fn has_extents(map: &ExtentMap, inode: &Inode, range: Range<u64>) -> Resul
     let rows = inode.with(|record| record.held);
     for piece in geometry.pieces(range) {
         let stripe = map.stripe(&inode.extents, piece.stripe, rows).await?;
-        if u64::from(stripe.together().blocks) < geometry.blocks_to(piece.to) {
+        let has_own = (0..stripe.rows()).all(|copy| !stripe.is_shared(copy));
+        if !has_own || u64::from(stripe.together().blocks) < geometry.blocks_to(piece.to) {
             return Ok(false);
         }
     }
@@ -259,13 +260,9 @@ impl Files {
     /// Leaves of the ways those to copies that have it.
     fn keep_landed(&self, target: &Target, sent: &mut Sent) {
         sent.ways.retain(|way| {
-            let is_there = match &target.reservation {
-                Some(_) => true,
-                None => {
-                    target.stripe.get(way.copy).brick == way.brick.id
-                        && !target.stripe.get(way.copy).is_hole()
-                }
-            };
+            let is_there = target.is_replaced()
+                || target.stripe.get(way.copy).brick == way.brick.id
+                    && !target.stripe.get(way.copy).is_hole();
             !way.failed && is_there && way.brick.is_there()
         });
         if let [only] = &sent.ways[..]
@@ -290,12 +287,20 @@ impl Files {
         };
         let is_elsewhere = sent.ways.iter().any(has_moved);
         self.keep_landed(target, sent);
-        if target.reservation.is_some() {
-            // The lost extents stay recorded until all of the write is there.
+        if target.is_replaced() {
+            // The extents of before stay recorded until all of the write is there.
             for (_, extent) in stripe.extents() {
                 self.extents.prepare_free(extent).await?;
             }
-            return Ok(if sent.ways.is_empty() { Outcome::Again } else { Outcome::Landed });
+            if sent.ways.is_empty() {
+                return Ok(Outcome::Again);
+            }
+            let next = target.next.extents.iter();
+            let landed = next.filter(|next| sent.ways.iter().any(|way| way.copy == next.copy));
+            let kept = landed.fold(0, |all, next| all | next.kept);
+            let torn = sent.touched & !sent.covered & !kept & stripe.together().written;
+            let is_torn = torn != 0 && !target.next.is_lost;
+            return Ok(if is_torn { Outcome::Lost } else { Outcome::Landed });
         }
         if !sent.ways.is_empty() {
             // The rest of a sub-block that only lost copies have is lost with them.
@@ -336,7 +341,7 @@ impl Files {
     /// show when it grows.
     fn note_part(&self, inode: &Rc<Inode>, landed: &Landed<'_>) {
         inode.set_ragged(true);
-        for (target, sent) in landed.iter().filter(|(target, _)| target.reservation.is_none()) {
+        for (target, sent) in landed.iter().filter(|(target, _)| !target.is_replaced()) {
             let start = target.stripe.number() * self.geometry.stripe;
             let left = inode.size().saturating_sub(start);
             let inside = self.geometry.touched(0, left.min(self.geometry.stripe));
@@ -363,15 +368,28 @@ impl Files {
 
     /// Records that sub-blocks of a stripe are written.
     fn publish(&self, inode: &Rc<Inode>, target: &Target, sent: &Sent) {
-        let Some(reserved) = &target.reservation else {
+        if !target.is_replaced() {
             self.note_written(inode, target, sent, u32::MAX);
             return;
-        };
-        let (group, number) = target.stripe.place(0);
-        let replaced = self.extents.publish(group, number, reserved, sent.touched);
-        self.inodes.extent_replaced(inode, replaced);
-        for copy in 1..target.stripe.rows() {
-            self.note_missed(inode, &target.stripe, copy, u32::MAX);
+        }
+        let (next, before) = (&target.next, target.stripe.together().written);
+        let mut has_it = SmallVec::<[u8; 4]>::new();
+        for one in &next.extents {
+            if sent.ways.iter().any(|way| way.copy == one.copy) {
+                has_it.push(one.copy);
+                // A sub-block of which the write is a part is there as a whole if the rest was copied, or is nothing.
+                let whole = sent.covered | one.kept | if next.is_lost { u32::MAX } else { !before };
+                let written = one.kept | (sent.touched & whole);
+                let (group, number) = target.stripe.place(one.copy);
+                let replaced = self.extents.publish(group, number, &one.reservation, written);
+                self.inodes.extent_replaced(inode, replaced);
+            }
+        }
+        for copy in (0..target.stripe.rows()).filter(|copy| !has_it.contains(copy)) {
+            if next.is_lost || !target.stripe.get(copy).is_hole() {
+                let missed = if next.is_lost { u32::MAX } else { sent.touched };
+                self.note_missed(inode, &target.stripe, copy, missed);
+            }
         }
     }
 

@@ -8,6 +8,7 @@
 //! | `planning` | the bytes that a job will move, before it begins |
 //! | `run` | a walk over all recorded extents, and the moves under way |
 //! | `wanted` | where a job wants a stripe to be |
+//! | `versions` | stripes that only snapshots have |
 //! | `migrating` | where files are told to be |
 //! | `shrinking` | a brick gives up the end of its data area |
 //!
@@ -24,6 +25,7 @@ mod running;
 mod shrinking;
 #[cfg(test)]
 mod tests;
+mod versions;
 mod wanted;
 
 pub use part::{Mover, Room};

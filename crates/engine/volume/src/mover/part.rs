@@ -11,6 +11,7 @@ use crate::pace::Pace;
 use crate::parts::Parts;
 use crate::progress::JobState;
 use crate::record::Record;
+use crate::snapshots::Snapshots;
 use crate::stripes::Geometry;
 use crate::transactions::Transactions;
 use braid_format::volume::job::{JobKind, JobRecord};
@@ -29,6 +30,7 @@ pub struct Mover {
     pub(super) record: Rc<Record>,
     pub(super) bricks: Rc<Bricks>,
     pub(super) extents: Rc<ExtentMap>,
+    pub(super) snapshots: Rc<Snapshots>,
     pub(super) inodes: Rc<Inodes>,
     pub(super) files: Rc<Files>,
     pub(super) membership: Rc<Membership>,
@@ -58,6 +60,7 @@ impl Mover {
             record: Rc::clone(&parts.record),
             bricks: Rc::clone(&parts.bricks),
             extents: Rc::clone(&parts.extents),
+            snapshots: Rc::clone(&parts.snapshots),
             inodes: Rc::clone(&parts.inodes),
             files,
             membership,

@@ -32,7 +32,7 @@ impl Mover {
             }
             cursor = next;
         }
-        Ok(total)
+        Ok(total + self.bytes_of_versions(job).await?)
     }
 
     /// The same of one group of extents, of which `value` was read just now.

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Records of extents that are looked at together.
-const AT_ONCE: usize = 64;
+pub(super) const AT_ONCE: usize = 64;
 /// Bytes moved after which the cursor is recorded.
 const RECORD_EVERY: u64 = 64 << 20;
 /// Walks over everything before a removal gives up on what does not move.
@@ -100,6 +100,8 @@ impl Mover {
             cursor = next;
         }
         self.gather(running, short).await?;
+        running.idle().await;
+        self.walk_versions(running).await?;
         running.idle().await;
         running.check()
     }
@@ -232,7 +234,11 @@ impl Mover {
     }
 
     /// Waits until a further move may be under way, and starts it.
-    async fn start_move(self: &Rc<Self>, running: &Rc<Running>, one: Move) -> Result<(), Stop> {
+    pub(super) async fn start_move(
+        self: &Rc<Self>,
+        running: &Rc<Running>,
+        one: Move,
+    ) -> Result<(), Stop> {
         loop {
             running.check()?;
             let now = self.shard.now();

@@ -2,11 +2,13 @@
 
 use super::part::Mover;
 use super::run::WALKS_MAX;
+use super::versions::first_version;
 use crate::error::VolumeError;
 use crate::extents::Brick;
 use braid_filesystem::Errno;
 use braid_format::volume::brick_record::BrickState;
 use braid_format::volume::job::{JobKind, JobRecord};
+use braid_format::volume::snapshot::in_snapshot;
 use braid_format::volume::{BLOCK, keys};
 use std::rc::Rc;
 
@@ -126,6 +128,37 @@ impl Mover {
                         let one = self.a_move(&inode, stripe, extent, brick.id);
                         self.carry_out(&job, &one).await.map_err(failed)?;
                     }
+                }
+            }
+            cursor = next;
+        }
+        self.empty_end_of_versions(&job, brick, limit).await
+    }
+
+    /// The same for what only snapshots have.
+    async fn empty_end_of_versions(
+        &self,
+        job: &JobRecord,
+        brick: &Rc<Brick>,
+        limit: u64,
+    ) -> Result<(), VolumeError> {
+        let failed = |errno| VolumeError::File { doing: "making room for metadata", errno };
+        let mut cursor = Some(first_version());
+        while let Some(from) = cursor.take() {
+            let (versions, next) = self.some_versions(job, &from).await.map_err(failed)?;
+            for (ino, group, id) in versions {
+                let own = self.extents.own_of(ino, group, id).await.map_err(failed)?;
+                for (stripe, extent) in own {
+                    let behind = extent.start + u64::from(extent.blocks) > limit;
+                    if extent.brick != brick.id || !behind {
+                        continue;
+                    }
+                    let inode = match self.inodes.get(in_snapshot(ino, id)).await {
+                        Err(Errno::Stale) => continue,
+                        other => other.map_err(failed)?,
+                    };
+                    let one = self.a_move(&inode, stripe, extent, brick.id);
+                    self.carry_out(job, &one).await.map_err(failed)?;
                 }
             }
             cursor = next;

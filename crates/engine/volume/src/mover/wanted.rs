@@ -8,6 +8,7 @@ use crate::extents::{Avoid, Stripe};
 use crate::namespace::Inode;
 use braid_format::volume::extent::{COPIES_MAX, Extent, copy_of, of_copy, stripe_of};
 use braid_format::volume::job::{JobKind, JobRecord};
+use braid_format::volume::snapshot::file_of;
 use smallvec::SmallVec;
 
 /// The copies that there are of a stripe, in their order, with the brick of each.
@@ -76,8 +77,11 @@ impl Mover {
     fn places(&self, inode: &Inode, stripe: u64) -> SmallVec<[u16; COPIES_MAX as usize]> {
         let (told, copies) = inode.with(|record| (record.wanted_brick(), record.copies));
         let usable = |id: &u16| self.bricks.get(*id).is_some_and(|brick| brick.takes_data());
-        let of =
-            |copy| self.extents.placement().brick_of(inode.ino(), of_copy(stripe_of(stripe), copy));
+        let of = |copy| {
+            self.extents
+                .placement()
+                .brick_of(file_of(inode.ino()), of_copy(stripe_of(stripe), copy))
+        };
         let mut places = SmallVec::new();
         let told = told.filter(usable);
         // A copy that was told to be elsewhere leaves its place to one that would be there, too.
@@ -101,7 +105,7 @@ impl Mover {
     ) -> Option<u16> {
         let fits = |id| Some(id) != job.brick;
         let blocks = self.geometry.blocks();
-        self.extents.placement().other((inode.ino(), stripe), avoid, blocks, fits)
+        self.extents.placement().other((file_of(inode.ino()), stripe), avoid, blocks, fits)
     }
 }
 

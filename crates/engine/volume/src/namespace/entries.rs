@@ -7,10 +7,24 @@ use super::tree::{COOKIE_TOP, Namespace};
 use braid_filesystem::{Entry, Errno, Ino, Kind, ROOT};
 use braid_format::volume::entry::{ByCookie, ByName};
 use braid_format::volume::keys;
+use braid_format::volume::snapshot::{in_snapshot, snapshot_of};
 use std::rc::Rc;
 
 /// Names that are read at a time.
 const NAMES_AT_ONCE: usize = 1024;
+
+/// An entry of a directory in a snapshot stands for a file in it.
+pub(super) fn seen_from(directory: Ino, entry: ByName) -> ByName {
+    ByName { ino: inside(directory, entry.ino), ..entry }
+}
+
+/// The number of a file that an entry of `directory` names: in a snapshot, the one that it has there.
+pub(super) fn inside(directory: Ino, ino: Ino) -> Ino {
+    match snapshot_of(directory) {
+        0 => ino,
+        id => in_snapshot(ino, id),
+    }
+}
 
 impl Namespace {
     /// The entry of that name, if there is one.
@@ -30,6 +44,7 @@ impl Namespace {
         let bytes = self.transactions.stored(&keys::name(directory, name)).await?;
         let entry = bytes.map(|bytes| ByName::parse(&bytes)).transpose();
         let entry = entry.map_err(|error| self.transactions.damaged(&error))?;
+        let entry = entry.map(|entry| seen_from(directory, entry));
         self.names.read(directory, name, entry, changes);
         Ok(entry)
     }
@@ -43,7 +58,8 @@ impl Namespace {
             let (pairs, next) = self.transactions.scanned(&from, &to, NAMES_AT_ONCE).await?;
             let found = pairs.len();
             names.extend(pairs.into_iter().filter_map(|(key, value)| {
-                Some((keys::name_of(&key)?.to_vec(), ByName::parse(&value).ok()?))
+                let entry = ByName::parse(&value).ok()?;
+                Some((keys::name_of(&key)?.to_vec(), seen_from(directory, entry)))
             }));
             read += found;
             // One that is damaged is told of where it is looked for.
@@ -146,9 +162,16 @@ impl Namespace {
             b".." => self.inodes.directory(parent).await?.with(|record| record.parent),
             name => {
                 self.inodes.directory(parent).await?;
+                if let Some(found) = self.find_snapshot(parent, name) {
+                    return self.look_up_found(found?).await;
+                }
                 self.find(parent, name).await?.ok_or(Errno::NotFound)?.ino
             }
         };
+        self.look_up_found(ino).await
+    }
+
+    async fn look_up_found(&self, ino: Ino) -> Result<Entry, Errno> {
         // Counted before the file is loaded, so that it is not removed meanwhile.
         self.inodes.add_lookup(ino);
         let found = self.inodes.get(ino).await;
@@ -173,7 +196,7 @@ impl Namespace {
 
     /// Look-ups and opens of `ino` are over.
     pub fn give_back(&self, ino: Ino, lookups: u64, opens: u64) {
-        if self.inodes.give_back(ino, lookups, opens) && ino != ROOT {
+        if self.inodes.give_back(ino, lookups, opens) && ino != ROOT && snapshot_of(ino) == 0 {
             let known = self.inodes.known(ino);
             if known.is_some_and(|inode| inode.with(|record| record.nlink == 0)) {
                 self.remove_if_unused(ino);

@@ -3,11 +3,13 @@
 use super::inode::{Inode, stamp};
 use crate::extents::{ExtentMap, Replaced};
 use crate::projects::Projects;
+use crate::snapshots::Snapshots;
 use crate::transactions::{Part, Transactions};
 use crate::watch::Share;
 use braid_filesystem::{Errno, Ino, Kind, Time};
 use braid_format::volume::inode::{InodeRecord, Stamp};
 use braid_format::volume::keys;
+use braid_format::volume::snapshot::{LISTING, snapshot_of};
 use braid_kv::Change;
 use braid_shard::Shard;
 use braid_shard::plant::planted;
@@ -36,6 +38,7 @@ pub struct Inodes {
     transactions: Rc<Transactions>,
     extents: Rc<ExtentMap>,
     projects: Rc<Projects>,
+    pub(super) snapshots: Rc<Snapshots>,
     clock: Clock,
     known: RefCell<BTreeMap<Ino, Rc<Inode>>>,
     uses: RefCell<BTreeMap<Ino, Uses>>,
@@ -52,6 +55,7 @@ impl Inodes {
         transactions: Rc<Transactions>,
         extents: Rc<ExtentMap>,
         projects: Rc<Projects>,
+        snapshots: Rc<Snapshots>,
         clock: Clock,
     ) -> Inodes {
         Inodes {
@@ -59,6 +63,7 @@ impl Inodes {
             transactions,
             extents,
             projects,
+            snapshots,
             clock,
             known: RefCell::default(),
             uses: RefCell::default(),
@@ -82,6 +87,10 @@ impl Inodes {
     /// # Errors
     /// [`Errno::Stale`] when there is no such file; when its record cannot be read.
     pub async fn get(&self, ino: Ino) -> Result<Rc<Inode>, Errno> {
+        if snapshot_of(ino) == LISTING {
+            return self.listing(ino);
+        }
+        self.check_there(ino)?;
         if let Some(known) = self.known(ino) {
             return Ok(known);
         }
@@ -123,7 +132,10 @@ impl Inodes {
             return Ok(known);
         }
         let record = InodeRecord::parse(ino, bytes);
-        let record = record.map_err(|error| self.transactions.damaged(&error))?;
+        let mut record = record.map_err(|error| self.transactions.damaged(&error))?;
+        if snapshot_of(ino) != 0 {
+            self.see_from_inside(ino, &mut record);
+        }
         Ok(self.keep(ino, record, false))
     }
 
@@ -143,8 +155,9 @@ impl Inodes {
         inode
     }
 
-    fn keep(&self, ino: Ino, record: InodeRecord, is_new: bool) -> Rc<Inode> {
-        let inode = Inode::new(&self.shard, ino, record, self.extents.file(ino, is_new));
+    pub(super) fn keep(&self, ino: Ino, record: InodeRecord, is_new: bool) -> Rc<Inode> {
+        let extents = self.extents.file(ino, is_new, record.subvolume);
+        let inode = Inode::new(&self.shard, ino, record, extents);
         let durable = self.transactions.durable();
         let mut known = self.known.borrow_mut();
         if known.len() >= KEPT_MAX {
@@ -241,6 +254,16 @@ impl Inodes {
                 self.note_loss(inode);
             }
         }
+    }
+
+    /// Files of snapshot `id` are forgotten; whoever still has one open gets an error.
+    pub fn forget_snapshot(&self, id: u32) {
+        self.known.borrow_mut().retain(|ino, _| snapshot_of(*ino) != id);
+    }
+
+    /// The folder that lists snapshots is made anew when it is looked at.
+    pub(super) fn forget_listing(&self, ino: Ino) {
+        self.known.borrow_mut().remove(&ino);
     }
 
     /// A file is no more: its record is removed in the open transaction.

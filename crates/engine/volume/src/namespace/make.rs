@@ -34,7 +34,7 @@ impl Namespace {
             return Err(Errno::NameTooLong);
         }
         let _held = directory.locks.exclusive(braid_shard::range_locks::WHOLE).await;
-        if self.find(parent, name).await?.is_some() {
+        if self.is_taken(parent, name).await? {
             return Err(Errno::Exists);
         }
         self.check_alive(&directory)?;
@@ -95,6 +95,10 @@ impl Namespace {
         self.add_entry_at(directory, name, cookie, ino, kind);
     }
 
+    async fn is_taken(&self, parent: Ino, name: &[u8]) -> Result<bool, Errno> {
+        Ok(self.find_snapshot(parent, name).is_some() || self.find(parent, name).await?.is_some())
+    }
+
     fn check_new_name(&self, name: &[u8]) -> Result<(), Errno> {
         if is_dots(name) {
             return Err(Errno::Exists);
@@ -151,6 +155,7 @@ impl Namespace {
                 project: if inherits_project != 0 { parent.project } else { 0 },
                 copies,
                 held: copies,
+                subvolume: parent.subvolume,
                 target: node.target.to_vec(),
             }
         })
@@ -166,12 +171,13 @@ impl Namespace {
             return Err(Errno::NotPermitted);
         }
         let _held = directory.locks.exclusive(braid_shard::range_locks::WHOLE).await;
-        if self.find(parent, name).await?.is_some() {
+        if self.is_taken(parent, name).await? {
             return Err(Errno::Exists);
         }
         self.check_alive(&directory)?;
         may_be_changed(&inode)?;
         may_come_into(&directory, &inode)?;
+        self.may_come_under(&directory, &inode)?;
         let (links, is_unnamed) =
             inode.with(|record| (record.nlink, record.flags & FLAG_UNNAMED != 0));
         match links {

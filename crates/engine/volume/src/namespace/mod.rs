@@ -12,6 +12,7 @@
 //! | `xattrs` | extended attributes |
 //! | `access_lists` | access control lists, of which the mode is a part |
 //! | `flags` | the attributes that chattr(1) sets, and what they forbid |
+//! | `snapshots` | files as they were in a snapshot, and the folder that lists snapshots |
 //! | `rules` | names that are refused, and the room that one takes |
 //! | `known_names` | names that are known without asking the store |
 //! | `inodes`, `inode` | the files in memory, and one of them |
@@ -30,6 +31,7 @@ mod read_dir;
 mod remove;
 mod rename;
 mod rules;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -40,4 +42,5 @@ pub use inode::{Inode, nibble_of, stamp};
 pub use inodes::{Clock, Inodes};
 pub use orphans::Orphans;
 pub use rules::clear_setid_bits;
+pub use snapshots::may_change;
 pub use tree::{Namespace, next_cookie_after};

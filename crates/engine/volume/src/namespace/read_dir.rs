@@ -1,10 +1,12 @@
 //! Directories read in order. The newest entries come first.
 
+use super::entries::inside;
 use super::inode::kind_of;
 use super::tree::Namespace;
 use braid_filesystem::{DirEntry, Entry, Errno, Ino};
 use braid_format::volume::entry::ByCookie;
 use braid_format::volume::keys;
+use braid_format::volume::snapshot::{LISTING, snapshot_of};
 use braid_shard::range_locks::WHOLE;
 use std::collections::BTreeSet;
 
@@ -22,6 +24,9 @@ impl Namespace {
         max: usize,
     ) -> Result<Vec<DirEntry>, Errno> {
         self.inodes.directory(ino).await?;
+        if snapshot_of(ino) == LISTING {
+            return Ok(self.list_snapshots(ino, cookie, max));
+        }
         let to = keys::after(&keys::cookie(ino, u64::MAX)[..9]);
         let mut from = keys::cookie(ino, cookie.saturating_add(1));
         loop {
@@ -33,7 +38,8 @@ impl Namespace {
                     ByCookie::parse(value).map_err(|error| self.transactions.damaged(&error))?;
                 let Some(cookie) = keys::second_of(key) else { continue };
                 let kind = kind_of(found.kind);
-                entries.push(DirEntry { ino: found.ino, kind, cookie, name: found.name });
+                let ino = inside(ino, found.ino);
+                entries.push(DirEntry { ino, kind, cookie, name: found.name });
             }
             match next {
                 Some(next) if entries.is_empty() => from = next,
@@ -65,7 +71,7 @@ impl Namespace {
     /// Brings files to memory that will be looked at: in one step where their numbers are near each other, as those of
     /// files are that were made together.
     async fn bring(&self, mut inos: BTreeSet<Ino>) -> Result<(), Errno> {
-        inos.retain(|ino| self.inodes.known(*ino).is_none());
+        inos.retain(|ino| self.inodes.known(*ino).is_none() && snapshot_of(*ino) != LISTING);
         let (Some(first), Some(last)) = (inos.first(), inos.last()) else { return Ok(()) };
         let many = NEAR * inos.len();
         if last - first >= many as u64 {

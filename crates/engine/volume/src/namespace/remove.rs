@@ -70,6 +70,7 @@ impl Namespace {
             return Err(Errno::NotEmpty);
         }
         may_lose_name(&directory, &inode)?;
+        self.end_subvolume(&inode)?;
         self.take_entry(&directory, name, &entry, Kind::Directory);
         self.drop_directory(&inode);
         Ok(())
@@ -77,6 +78,9 @@ impl Namespace {
 
     /// A directory without entries has lost its name.
     pub(super) fn drop_directory(&self, inode: &Rc<Inode>) {
+        if let Some(subvolume) = self.inodes.snapshots.subvolume_at(inode.ino()) {
+            self.inodes.snapshots.set_subvolume(subvolume, None);
+        }
         self.inodes.edit(inode, true, |record| record.nlink = 0);
         self.inodes.touch(inode, false);
         self.orphans.record(inode.ino());

@@ -61,6 +61,13 @@ impl Namespace {
         let target = self.found(new_parent, new_name).await?;
         may_lose_name(&from, &source.inode)?;
         may_come_into(&to, &source.inode)?;
+        self.may_come_under(&to, &source.inode)?;
+        if [(parent, name), (new_parent, new_name)]
+            .into_iter()
+            .any(|(parent, name)| self.find_snapshot(parent, name).is_some())
+        {
+            return Err(Errno::Busy);
+        }
         if let Some(target) = &target {
             may_lose_name(&to, &target.inode)?;
         }
@@ -76,6 +83,7 @@ impl Namespace {
                 self.check_not_below(target.entry.ino, parent).await?;
             }
             may_come_into(&from, &target.inode)?;
+            self.may_come_under(&from, &target.inode)?;
             self.exchange((&from, name, &source), (&to, new_name, &target));
             return Ok(());
         }
@@ -107,6 +115,7 @@ impl Namespace {
                     if is_whiteout {
                         self.may_make_in(&from)?;
                     }
+                    self.end_subvolume(&target.inode)?;
                     self.take_entry(&to, new_name, &target.entry, target.kind);
                     self.drop_directory(&target.inode);
                 }

@@ -77,6 +77,8 @@ pub(super) struct Intents {
     recording: RefCell<BTreeSet<Key>>,
     /// All go as soon as nobody writes.
     closing: Cell<bool>,
+    /// The next transaction takes all that is held.
+    all_held: Cell<bool>,
 }
 
 /// The region of a window.
@@ -269,6 +271,11 @@ impl Intents {
         regions.iter().map(record).collect()
     }
 
+    /// The next transaction takes all checksums that are held.
+    pub(super) fn record_all(&self) {
+        self.all_held.set(true);
+    }
+
     /// From now on intents go as soon as nobody writes.
     pub(super) fn close_soon(&self) {
         self.closing.set(true);
@@ -296,7 +303,7 @@ impl Intents {
     /// Takes those away that can go, into transaction `closed`: the records of their windows, and of their absence.
     pub(super) fn take_due(&self, now: u64, closed: TransactionNr) -> Vec<Change> {
         let mut records = Vec::new();
-        let all = self.holds_much();
+        let all = self.all_held.take() || self.holds_much();
         self.table.borrow_mut().retain(|region, intent| {
             let is_due = self.is_due(intent, now);
             if is_due || all {

@@ -6,6 +6,7 @@ use crate::transactions::{Part, TransactionNr, Transactions};
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::BLOCK;
 use braid_format::volume::keys;
+use braid_format::volume::snapshot::file_of;
 use braid_format::volume::sums::{IntentRecord, PER_REGION, PER_WINDOW, parse};
 use braid_kv::Change;
 use braid_shard::Shard;
@@ -75,6 +76,7 @@ pub struct Prepared {
 
 impl Prepared {
     fn mark_first(&mut self, ino: Ino, blocks: &Range<u64>) {
+        let ino = file_of(ino);
         for number in blocks.start / REGION..blocks.end.div_ceil(REGION) {
             self.sums.intents.begin_first((ino, number));
             self.regions.push((ino, number));
@@ -306,7 +308,7 @@ impl Sums {
 
     /// The bricks whose copies of a block have lost something, perhaps.
     pub fn stale_at(&self, ino: Ino, block: u64) -> Stale {
-        self.intents.stale_in(region_of((ino, block / PER_WINDOW)))
+        self.intents.stale_in(region_of((file_of(ino), block / PER_WINDOW)))
     }
 
     /// The regions that are in doubt, or have copies that miss something.
@@ -364,6 +366,11 @@ impl Sums {
         let mut marked = Prepared { windows, sums: Rc::clone(self), regions: SmallVec::default() };
         marked.mark_first(file.ino, &blocks);
         marked
+    }
+
+    /// The next commit has all checksums, also those of what was written over just now.
+    pub fn record_all(&self) {
+        self.intents.record_all();
     }
 
     /// Nothing is written from now on: the next commit has all that is known.

@@ -14,6 +14,7 @@ mod names;
 mod quota;
 mod returning;
 pub mod rig;
+mod snapshots;
 mod space;
 mod sums;
 mod trim;

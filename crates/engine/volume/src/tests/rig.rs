@@ -4,6 +4,7 @@ use crate::extents::{Brick, Space};
 use crate::files::Files;
 use crate::parts::Parts;
 use crate::projects::Projects;
+use crate::snapshots::Recorded;
 use crate::transactions::Transactions;
 use crate::{Format, NewBrick, first_records, noted_nowhere};
 use braid_device::Device;
@@ -95,7 +96,7 @@ impl Rig {
         let lost = noted_nowhere();
         let own = Rc::clone(&transactions);
         let projects = shard.block_on(async move { Projects::load(&own).await });
-        let records = (record, projects.unwrap());
+        let records = (record, projects.unwrap(), Recorded::default());
         let parts = Parts::new(&shard, transactions, records, buckets, table, lost, clock);
         let commits = Rc::clone(&parts.commits);
         shard.spawn(async move { while commits.next().await {} });

@@ -11,6 +11,7 @@
 mod number;
 #[cfg(test)]
 mod tests;
+mod view;
 
 pub use number::TransactionNr;
 
@@ -20,7 +21,7 @@ use braid_kv::{Change, Pair, Store, StoreError, StoreSpace};
 use braid_shard::Shard;
 use braid_shard::sync::Notify;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use uuid::Uuid;
 
@@ -79,6 +80,10 @@ pub struct Transactions {
     refused: Cell<u64>,
     /// It was said that the metadata is full, and there has not been much room since.
     told_full: Cell<bool>,
+    /// Values of before are saved for snapshots, which takes as much again.
+    saves: Cell<bool>,
+    /// The snapshots that there are.
+    snapshots: RefCell<BTreeSet<u32>>,
     closing: Cell<bool>,
     /// A commit is wanted, or one has ended.
     changed: Notify,
@@ -108,9 +113,17 @@ impl Transactions {
             failed: RefCell::new(None),
             refused: Cell::new(0),
             told_full: Cell::new(false),
+            saves: Cell::new(false),
+            snapshots: RefCell::default(),
             closing: Cell::new(false),
             changed: Notify::new(shard),
         })
+    }
+
+    /// These are the snapshots that there are. `saves`: values of before are saved for some.
+    pub fn note_snapshots(&self, snapshots: BTreeSet<u32>, saves: bool) {
+        *self.snapshots.borrow_mut() = snapshots;
+        self.saves.set(saves);
     }
 
     /// The store below.
@@ -170,7 +183,8 @@ impl Transactions {
 
     /// Objects that a transaction may change: fewer where the store may have no room for a larger commit.
     fn objects_max(&self) -> usize {
-        usize::try_from(self.store.space().changes).unwrap_or(usize::MAX)
+        let most = usize::try_from(self.store.space().changes).unwrap_or(usize::MAX);
+        if self.saves.get() { most / 2 } else { most }
     }
 
     fn ask_when_large(&self) {
@@ -200,6 +214,9 @@ impl Transactions {
     /// # Errors
     /// When the store fails.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        if self.snapshot_in(key) != 0 {
+            return self.get_in_snapshot(key).await;
+        }
         loop {
             if let Some(value) = self.overlaid(key) {
                 return Ok(value);
@@ -229,6 +246,18 @@ impl Transactions {
     /// # Errors
     /// When the store fails.
     pub async fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+    ) -> Result<(Vec<Pair>, Option<Vec<u8>>), StoreError> {
+        match self.snapshot_in(from) {
+            0 => self.scan_plain(from, to, limit).await,
+            _ => self.scan_in_snapshot(from, to, limit).await,
+        }
+    }
+
+    async fn scan_plain(
         &self,
         from: &[u8],
         to: &[u8],
@@ -408,7 +437,8 @@ impl Transactions {
         let space = self.store.space();
         // A commit may write a good part of the pages that its changes touch anew.
         let pending = self.pending_bytes().saturating_add(bytes);
-        let wanted = space.used.saturating_add(pending.saturating_mul(3));
+        let parts = if self.saves.get() { 6 } else { 3 };
+        let wanted = space.used.saturating_add(pending.saturating_mul(parts));
         let is_full = wanted > room_of(&space);
         // Whoever asks for room gets an errno, which says nothing of metadata.
         if is_full && !self.told_full.replace(true) {

@@ -41,6 +41,11 @@ impl Bits {
         twice
     }
 
+    /// Names the blocks of an extent that others may have, too.
+    pub fn name_kept(&mut self, extent: &Extent) {
+        self.each_word(extent, true, |word, mask| *word |= mask);
+    }
+
     /// The extent is not there any more.
     pub fn unname(&mut self, extent: &Extent) {
         self.doubtful |= self.shared;

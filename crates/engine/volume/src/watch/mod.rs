@@ -14,6 +14,7 @@ use braid_filesystem::Ino;
 use braid_format::volume::entry::ByName;
 use braid_format::volume::extent::{Extent, PER_GROUP};
 use braid_format::volume::keys;
+use braid_format::volume::snapshot::snapshot_of;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -84,18 +85,23 @@ impl Watch {
         }
     }
 
-    /// A stripe has another extent.
-    pub fn extent(&self, ino: Ino, stripe: u64, old: Extent, new: Extent) {
+    /// A stripe has another extent. With the old one: a snapshot still has it.
+    pub fn extent(&self, ino: Ino, stripe: u64, (old, stays): (Extent, bool), new: Extent) {
         let mut walked = self.extents.borrow_mut();
         if (ino, stripe / PER_GROUP) >= walked.to {
             return;
         }
-        if ino >= walked.judged {
+        if ino >= walked.judged && snapshot_of(ino) == 0 {
             let taken = walked.taken.entry(ino).or_default();
             *taken = taken.wrapping_add(new.blocks.into()).wrapping_sub(old.blocks.into());
         }
         if (old.brick, old.start, old.blocks) != (new.brick, new.start, new.blocks) {
-            walked.bits.unname(&old);
+            if stays && (old.brick, old.start) == (new.brick, new.start) {
+                return;
+            }
+            if !stays {
+                walked.bits.unname(&old);
+            }
             walked.bits.name(&new);
         }
     }

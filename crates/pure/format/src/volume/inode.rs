@@ -81,6 +81,8 @@ pub struct InodeRecord {
     pub copies: u8,
     /// Copies of its stripes that may have extents, from `copies` to 4: it had as many before.
     pub held: u8,
+    /// The subvolume that it belongs to; 0: that of the volume's root.
+    pub subvolume: u16,
     /// The target of a symbolic link.
     pub target: Vec<u8>,
 }
@@ -107,7 +109,7 @@ struct Raw {
     next_cookie: U64,
     entries: U64,
     brick: U16,
-    padding: [u8; 2],
+    subvolume: U16,
     project: U32,
 }
 
@@ -136,7 +138,7 @@ impl InodeRecord {
             next_cookie: self.next_cookie.into(),
             entries: self.entries.into(),
             brick: self.brick.into(),
-            padding: [0; 2],
+            subvolume: self.subvolume.into(),
             project: self.project.into(),
         };
         let mut bytes = Vec::with_capacity(LEN + self.target.len());
@@ -186,6 +188,7 @@ impl InodeRecord {
             project: raw.project.get(),
             copies,
             held,
+            subvolume: raw.subvolume.get(),
             target: target.to_vec(),
         })
     }

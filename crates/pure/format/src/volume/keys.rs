@@ -101,6 +101,57 @@ pub fn project_of(key: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(id.try_into().ok()?))
 }
 
+/// The key of a snapshot.
+pub fn snapshot(id: u32) -> Vec<u8> {
+    key(b'N', &id.to_be_bytes(), &[])
+}
+
+/// The snapshot of a snapshot's key.
+pub fn snapshot_of(key: &[u8]) -> Option<u32> {
+    let id = key.strip_prefix(b"N")?;
+    Some(u32::from_be_bytes(id.try_into().ok()?))
+}
+
+/// The key of a subvolume.
+pub fn subvolume(id: u16) -> Vec<u8> {
+    key(b'U', &id.to_be_bytes(), &[])
+}
+
+/// The subvolume of a subvolume's key.
+pub fn subvolume_of(key: &[u8]) -> Option<u16> {
+    let id = key.strip_prefix(b"U")?;
+    Some(u16::from_be_bytes(id.try_into().ok()?))
+}
+
+/// The key of the value that the record under `of` had before it changed, for snapshot `id`. Names have no zeros, and all other
+/// keys of a kind are of one length: so these are in the order of the keys that they are about, and then of the snapshots.
+pub fn saved(of: &[u8], id: u32) -> Vec<u8> {
+    let mut bytes = key(b'Z', of, &[0]);
+    bytes.extend_from_slice(&id.to_be_bytes());
+    bytes
+}
+
+/// The key and the snapshot that the key of a saved value is about.
+pub fn saved_of(key: &[u8]) -> Option<(&[u8], u32)> {
+    let (of, [0, id @ ..]) = key.strip_prefix(b"Z")?.split_last_chunk::<5>()? else { return None };
+    Some((of, u32::from_be_bytes(*id)))
+}
+
+/// True for the keys whose values are saved for snapshots before they change: those of files, their names, attributes, extents
+/// and checksums.
+pub fn is_saved(key: &[u8]) -> bool {
+    matches!(key.first(), Some(b'I' | b'D' | b'C' | b'P' | b'H' | b'X'))
+}
+
+/// The same key, of file `ino`. For keys that are about a file.
+pub fn with_ino(key: &[u8], ino: u64) -> Vec<u8> {
+    let mut bytes = key.to_vec();
+    if let Some(place) = bytes.get_mut(1..9) {
+        place.copy_from_slice(&ino.to_be_bytes());
+    }
+    bytes
+}
+
 fn number(key: &[u8], at: usize) -> Option<u64> {
     let bytes = key.get(at..at + 8)?;
     Some(u64::from_be_bytes(bytes.try_into().ok()?))

@@ -17,6 +17,9 @@
 //! | `A` brick, group | a bit for each of 32,768 blocks in use; absent: none | `space` |
 //! | `S` brick, index | the number of blocks in use in each of 1,024 groups; absent: none | `space` |
 //! | `J` | the job in progress | `job` |
+//! | `N` snapshot | a snapshot of a folder | `snapshot` |
+//! | `U` subvolume | a folder of which there can be snapshots | `snapshot` |
+//! | `Z` key, 0, snapshot | the value that the record under a key `I`, `D`, `C`, `P`, `H` or `X` had before it changed | `snapshot` |
 //! | `Q` project | what a project takes, and its limits; absent: nothing, and none | `project` |
 //!
 //! Numbers in keys are big-endian, so that keys are in the order of the numbers; numbers in records little-endian.
@@ -29,6 +32,7 @@ pub mod inode;
 pub mod job;
 pub mod keys;
 pub mod project;
+pub mod snapshot;
 pub mod space;
 pub mod sums;
 #[cfg(test)]

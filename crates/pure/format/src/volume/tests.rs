@@ -35,6 +35,7 @@ fn an_inode(size: u64, nanos: u32, target: Vec<u8>) -> InodeRecord {
         project: 7,
         copies: 3,
         held: 4,
+        subvolume: 513,
         target,
     }
 }
@@ -99,6 +100,10 @@ fn small_records_are_read_as_written() {
         checksums: false,
         copies: false,
         incomplete: true,
+        snapshots: false,
+        last_snapshot: 5,
+        last_subvolume: 6,
+        snapshot_blocks: 7,
     };
     assert_eq!(volume.encode()[16], 1);
     assert_eq!(VolumeRecord::parse(&volume.encode()), Ok(volume.clone()));
@@ -106,11 +111,17 @@ fn small_records_are_read_as_written() {
     assert_eq!(counted.encode()[16], 2);
     assert_eq!(VolumeRecord::parse(&counted.encode()), Ok(counted.clone()));
     for counted in [false, true] {
-        let with = VolumeRecord { checksums: true, copies: !counted, counted, ..volume.clone() };
+        let with = VolumeRecord {
+            checksums: true,
+            copies: !counted,
+            snapshots: !counted,
+            counted,
+            ..volume.clone()
+        };
         assert_eq!(with.encode()[16], 3);
         assert_eq!(VolumeRecord::parse(&with.encode()), Ok(with.clone()));
         let mut later = with.encode();
-        later[41] |= 8;
+        later[41] |= 16;
         assert!(VolumeRecord::parse(&later).is_err(), "a feature that is not known");
     }
     let moving = Some(Moving { from: 0, to: 7 });
@@ -170,4 +181,28 @@ fn keys_are_in_the_order_of_their_numbers() {
     assert_eq!(keys::ino_of(&keys::sums(77, 3)), Some(77));
     assert_eq!(keys::second_of(&keys::intent(77, 3)), Some(3));
     assert_eq!(keys::name_of(&keys::name(77, b"x")), Some(&b"x"[..]));
+}
+
+#[test]
+fn keys_of_saved_values_are_in_the_order_of_what_they_are_about() {
+    let of = [
+        keys::name(5, b"a"),
+        keys::name(5, b"a\x01"),
+        keys::name(5, b"ab"),
+        keys::name(6, b""),
+        keys::extents(5, 0),
+        keys::extents(5, 255),
+        keys::extents(5, 256),
+    ];
+    let mut saved = Vec::new();
+    for key in &of {
+        for id in [1, 0x100, u32::MAX] {
+            let bytes = keys::saved(key, id);
+            assert_eq!(keys::saved_of(&bytes), Some((&key[..], id)));
+            saved.push(bytes);
+        }
+    }
+    assert!(saved.is_sorted());
+    assert_eq!(keys::saved_of(b"Z"), None);
+    assert_eq!(keys::ino_of(&keys::with_ino(&keys::name(5, b"n"), 9)), Some(9));
 }

@@ -19,6 +19,11 @@ const CHECKSUMS: u8 = 2;
 
 /// Some stripes have copies.
 const COPIES: u8 = 4;
+/// There are snapshots, or were.
+const SNAPSHOTS: u8 = 8;
+
+/// All features that this braid knows.
+const KNOWN: u8 = COUNTED | CHECKSUMS | COPIES | SNAPSHOTS;
 
 /// The volume's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +48,14 @@ pub struct VolumeRecord {
     pub copies: bool,
     /// Some copies miss something, or are not there.
     pub incomplete: bool,
+    /// There are snapshots, or were: there may be saved values.
+    pub snapshots: bool,
+    /// The number that the last snapshot got; numbers are not used again.
+    pub last_snapshot: u32,
+    /// The number that the last subvolume got.
+    pub last_subvolume: u16,
+    /// Blocks that only snapshots have.
+    pub snapshot_blocks: u64,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -57,7 +70,11 @@ struct Raw {
     unbalanced: u8,
     features: u8,
     incomplete: u8,
-    reserved: [u8; 85],
+    padding: u8,
+    last_snapshot: U32,
+    snapshot_blocks: U64,
+    last_subvolume: U16,
+    reserved: [u8; 70],
 }
 
 const _: () = assert!(size_of::<Raw>() == 128);
@@ -65,7 +82,12 @@ const _: () = assert!(size_of::<Raw>() == 128);
 impl VolumeRecord {
     /// The record.
     pub fn encode(&self) -> Vec<u8> {
-        let flags = [(self.counted, COUNTED), (self.checksums, CHECKSUMS), (self.copies, COPIES)];
+        let flags = [
+            (self.counted, COUNTED),
+            (self.checksums, CHECKSUMS),
+            (self.copies, COPIES),
+            (self.snapshots, SNAPSHOTS),
+        ];
         let set = flags.iter().filter(|(is_set, _)| *is_set);
         let features = set.fold(0, |all, (_, flag)| all | flag);
         let version = match features {
@@ -83,7 +105,11 @@ impl VolumeRecord {
             unbalanced: self.unbalanced.into(),
             features: if version == VERSION_FEATURES { features } else { 0 },
             incomplete: self.incomplete.into(),
-            reserved: [0; 85],
+            padding: 0,
+            last_snapshot: self.last_snapshot.into(),
+            snapshot_blocks: self.snapshot_blocks.into(),
+            last_subvolume: self.last_subvolume.into(),
+            reserved: [0; 70],
         };
         raw.as_bytes().to_vec()
     }
@@ -98,7 +124,7 @@ impl VolumeRecord {
         let features = match raw.version.get() {
             VERSION => 0,
             VERSION_COUNTED => COUNTED,
-            VERSION_FEATURES if raw.features & !(COUNTED | CHECKSUMS | COPIES) == 0 => raw.features,
+            VERSION_FEATURES if raw.features & !KNOWN == 0 => raw.features,
             _ => return Err(wrong("written by a later braid, or no such version")),
         };
         let stripe = raw.stripe.get();
@@ -116,6 +142,10 @@ impl VolumeRecord {
             checksums: features & CHECKSUMS != 0,
             copies: features & COPIES != 0,
             incomplete: raw.incomplete != 0,
+            snapshots: features & SNAPSHOTS != 0,
+            last_snapshot: raw.last_snapshot.get(),
+            last_subvolume: raw.last_subvolume.get(),
+            snapshot_blocks: raw.snapshot_blocks.get(),
         })
     }
 }

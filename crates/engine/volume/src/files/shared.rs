@@ -1,0 +1,146 @@
+//! Stripes whose extents a snapshot has, too.
+//!
+//! Such an extent is not written to: what a write leaves of it is copied to a new one, to which the write goes, and which the file
+//! has once both are there. It moves with all its owners, once.
+
+use super::moving::Moved;
+use super::part::Files;
+use super::resolve::{Next, NextExtent, blocks_for, wants, within};
+use crate::extents::{Brick, Stripe};
+use crate::namespace::Inode;
+use braid_filesystem::Errno;
+use braid_format::volume::BLOCK;
+use braid_format::volume::extent::Extent;
+use braid_format::volume::snapshot::{in_snapshot, snapshot_of};
+use std::rc::Rc;
+
+impl Files {
+    /// A snapshot has an extent of the stripe, too, on a brick that is there.
+    pub(super) fn is_shared(&self, stripe: &Stripe) -> bool {
+        let mut copies = stripe.extents();
+        copies.any(|(copy, extent)| stripe.is_shared(copy) && self.bricks.is_there(extent.brick))
+    }
+
+    /// The next extents of a stripe that a snapshot has, too, of at least `needed` blocks, with what is written of it but for
+    /// sub-blocks `covered`, which are to be written now. The caller holds the stripe. `end`: where the file will end, at least.
+    ///
+    /// # Errors
+    /// [`Errno::NoSpace`] or [`Errno::Quota`] when there is no room; [`Errno::Io`] when a brick failed.
+    pub(super) async fn leave_shared(
+        &self,
+        inode: &Rc<Inode>,
+        stripe: &Stripe,
+        covered: u32,
+        needed: u64,
+        end: u64,
+    ) -> Result<Next, Errno> {
+        let mut next = Next { _marked: self.mark(inode, stripe), ..Next::default() };
+        let wanted = blocks_for(self.geometry, inode, stripe.number(), needed, end);
+        for (copy, extent) in stripe.extents() {
+            if !self.bricks.is_there(extent.brick) {
+                continue;
+            }
+            let kept = self.trusted(inode, stripe, copy) & !covered;
+            // What is kept has to fit, too, and what was reserved stays so.
+            let old = u64::from(extent.blocks);
+            let needed = needed.max(old);
+            let room = self.inodes.room_for(inode).saturating_add(old);
+            let blocks = within(room, wanted.max(needed), needed)?;
+            let reservation = loop {
+                let mut wants = wants(inode, stripe, copy);
+                // The others leave their bricks as this one does, or stay.
+                wants.avoid = (0..stripe.rows())
+                    .filter(|other| *other != copy)
+                    .filter_map(|other| {
+                        let made =
+                            next.extents.iter().find(|made: &&NextExtent| made.copy == other);
+                        match made {
+                            Some(made) => Some(made.reservation.brick().id),
+                            None => {
+                                let extent = stripe.get(other);
+                                let stays =
+                                    !extent.is_hole() && !self.bricks.is_there(extent.brick);
+                                stays.then_some(extent.brick)
+                            }
+                        }
+                    })
+                    .collect();
+                let reserved = self.extents.reserve_about(wants, blocks, needed).await?;
+                let source = Extent { written: kept, ..extent };
+                match self.copy_to_stay(inode, stripe, source, &reserved).await {
+                    Ok(()) => break reserved,
+                    // A brick that is found to be gone is left out next time.
+                    Err(error)
+                        if reserved.brick().is_there() || !self.bricks.is_there(extent.brick) =>
+                    {
+                        return Err(error);
+                    }
+                    Err(_) => {}
+                }
+            };
+            next.extents.push(NextExtent { copy, reservation, kept });
+        }
+        if next.extents.is_empty() { Err(Errno::Io) } else { Ok(next) }
+    }
+
+    /// Gives a stripe extents of its own, with all that is written of it, if a snapshot has them, too. The caller holds a part of
+    /// it: nobody writes to shared extents.
+    pub(super) async fn unshare(&self, inode: &Rc<Inode>, stripe: &Stripe) -> Result<(), Errno> {
+        while self.is_shared(stripe) {
+            let before: Vec<(u8, Extent)> = stripe.extents().collect();
+            let needed = before.iter().map(|(_, extent)| u64::from(extent.blocks)).max();
+            let needed = needed.unwrap_or(0);
+            let next = self.leave_shared(inode, stripe, 0, needed, inode.size()).await?;
+            for (_, extent) in &before {
+                self.extents.prepare_free(*extent).await?;
+            }
+            // Somebody who holds another part of it may have come first.
+            if stripe.extents().ne(before.iter().copied()) {
+                continue;
+            }
+            for one in &next.extents {
+                let (group, number) = stripe.place(one.copy);
+                let replaced = self.extents.publish(group, number, &one.reservation, one.kept);
+                self.inodes.extent_replaced(inode, replaced);
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves a copy of a stripe for all its owners. The caller holds the stripe.
+    pub(super) async fn move_versions(
+        &self,
+        inode: &Rc<Inode>,
+        stripe: &Stripe,
+        copy: u8,
+        to: &Rc<Brick>,
+    ) -> Result<Moved, Errno> {
+        let (group, number) = stripe.place(copy);
+        let (whole, of) = self.extents.whole_of(group, &inode.extents, number).await?;
+        let blocks = u64::from(whole.blocks);
+        let reserved = self.extents.reserve_on(to, blocks).await?.ok_or(Errno::NoSpace)?;
+        let is_short = blocks < self.geometry.blocks();
+        let is_better = || to.space.is_better(whole.start, reserved.start(), blocks);
+        if to.id == whole.brick && is_short && !is_better() {
+            return Ok(Moved::NotThere);
+        }
+        match self.bricks.is_there(whole.brick) || of == Some(snapshot_of(inode.ino())) {
+            true => self.copy_to_stay(inode, stripe, whole, &reserved).await?,
+            // Other copies give it: as the version says that has all of it.
+            false => {
+                let owner = in_snapshot(inode.ino(), of.ok_or(Errno::Io)?);
+                let owner = self.inodes.get(owner).await?;
+                let all = self.stripe(&owner, stripe.number()).await?;
+                self.copy_to_stay(&owner, &all, whole, &reserved).await?;
+            }
+        }
+        let moved = self.extents.publish_moved(group, &inode.extents, number, whole, &reserved);
+        let Some(replaced) = moved.await? else { return Ok(Moved::NotThere) };
+        if snapshot_of(inode.ino()) == 0 {
+            self.inodes.extent_replaced(inode, replaced);
+        }
+        let end = blocks * BLOCK;
+        let written = self.geometry.runs(whole, 0, end).filter(|(_, is_written)| *is_written);
+        Ok(Moved::Yes(written.map(|(run, _)| run.end - run.start).sum()))
+    }
+}
