@@ -169,6 +169,7 @@ impl Maker {
             project: 0,
             copies: 1,
             held: 1,
+            subvolume: 0,
             target: Vec::new(),
         };
         self.put(keys::inode(ino), Some(record.encode()))?;
