@@ -1,11 +1,11 @@
 //! The snapshots and subvolumes of a volume: which there are, and which of them see a file.
 
-use crate::error::VolumeError;
 use crate::gate::Gate;
 use crate::transactions::Transactions;
 use braid_filesystem::{Ino, ROOT};
-use braid_format::volume::keys;
 use braid_format::volume::snapshot::{SnapshotRecord, SnapshotState, SubvolumeRecord};
+use braid_format::volume::{RecordError, keys};
+use braid_kv::StoreError;
 use braid_shard::Shard;
 use braid_shard::range_locks::RangeLocks;
 use std::cell::{Cell, RefCell};
@@ -46,7 +46,8 @@ impl Recorded {
     ///
     /// # Errors
     /// When the store fails, or a record is damaged.
-    pub async fn load(transactions: &Transactions) -> Result<Recorded, VolumeError> {
+    pub async fn load(transactions: &Transactions) -> Result<Recorded, StoreError> {
+        let damaged = |error: RecordError| StoreError::Damaged(error.to_string());
         let mut found = Recorded::default();
         for tag in [&b"N"[..], b"U"] {
             let (mut cursor, end) = (Some(tag.to_vec()), keys::after(tag));
@@ -54,9 +55,13 @@ impl Recorded {
                 let (pairs, next) = transactions.scan(&from, &end, AT_ONCE).await?;
                 for (key, value) in pairs {
                     if let Some(id) = keys::snapshot_of(&key) {
-                        found.snapshots.insert(id, SnapshotRecord::parse(id, &value)?);
+                        found
+                            .snapshots
+                            .insert(id, SnapshotRecord::parse(id, &value).map_err(damaged)?);
                     } else if let Some(id) = keys::subvolume_of(&key) {
-                        found.subvolumes.insert(id, SubvolumeRecord::parse(id, &value)?);
+                        found
+                            .subvolumes
+                            .insert(id, SubvolumeRecord::parse(id, &value).map_err(damaged)?);
                     }
                 }
                 cursor = next;
