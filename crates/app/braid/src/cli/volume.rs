@@ -1,11 +1,13 @@
 //! `braid volume`: the verbs of logical volumes and the help that says what each costs.
 
 mod changes;
+mod snapshot;
 
 pub use changes::{
     Add, Check, Copies, Export, Follow, GrowMetadata, Jobs, Migrate, OneFileOrMore, Proxy, Quota,
     Remove, Scrub, TakeBack, Weight, WholeVolume,
 };
+pub use snapshot::Snapshot;
 
 use super::common::{Control, EXIT_CODES};
 use super::lease::LeaseAt;
@@ -53,6 +55,7 @@ pub enum Verb {
     /// Let files be moved again.
     Unpin(OneFileOrMore),
     Copies(Copies),
+    Snapshot(Snapshot),
     Quota(Quota),
     Proxy(Proxy),
     /// Move what the proxy has taken to the other bricks.
@@ -389,6 +392,10 @@ mod tests {
             ("braid volume quota /srv/a --limit 1G --none", "cannot be used"),
             ("braid volume quota /srv/a --files many", "a number"),
             ("braid volume copies /srv/a many", "invalid"),
+            ("braid volume snapshot", "FOLDER"),
+            ("braid volume snapshot /srv/a --remove", "NAME"),
+            ("braid volume snapshot /srv/a daily --yes", "--remove"),
+            ("braid volume snapshot /srv/a daily --remove --yes --dry-run", "cannot be used"),
             ("braid volume jobs pool --pause --resume", "cannot be used"),
             ("braid volume jobs pool --speed 1M --latency 2", "cannot be used"),
             ("braid volume jobs pool --latency 0", "milliseconds"),
@@ -424,6 +431,10 @@ mod tests {
             "braid volume copies /srv/pool/a 2",
             "braid volume create pool --copies 2 --domain a=east --domain b=west a b",
             "braid volume add pool c --domain east",
+            "braid volume snapshot pool --json",
+            "braid volume snapshot /srv/pool/a daily",
+            "braid volume snapshot /srv/pool/a daily --remove --dry-run",
+            "braid volume snapshot /srv/pool/a daily --remove --yes --json",
             "braid volume quota pool --json",
             "braid volume quota /srv/pool/a --limit 10G --files 100000",
             "braid volume quota /srv/pool/a --limit none",

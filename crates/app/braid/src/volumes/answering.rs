@@ -123,6 +123,16 @@ impl Volumes {
                 let copies = self.find(Some(&volume))?.copies(&file)?;
                 about(VolumeAnswer::Copies { copies })
             }
+            VolumeRequest::Snapshots { volume } => {
+                let snapshots = self.find(Some(&volume))?.snapshots()?;
+                about(VolumeAnswer::Snapshots { snapshots })
+            }
+            VolumeRequest::Snapshot { volume, folder, name } => {
+                done(self.find(Some(&volume))?.take_snapshot(&folder, &name)?)
+            }
+            VolumeRequest::RemoveSnapshot { volume, folder, name, dry_run } => {
+                done(self.find(Some(&volume))?.remove_snapshot(&folder, &name, dry_run)?)
+            }
             VolumeRequest::Quotas { volume } => {
                 let quotas = self.find(Some(&volume))?.quotas()?;
                 about(VolumeAnswer::Quotas { quotas })

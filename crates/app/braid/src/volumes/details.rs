@@ -96,6 +96,8 @@ impl Hosted {
         let copies = self.with(|here| async move { here.volume.copies_of(ROOT).await })?;
         // The root could be read when the volume was mounted.
         let copies = copies.unwrap_or(1);
+        let snapshots = self.with(|here| async move { here.volume.snapshots().await })?;
+        let snapshots = snapshots.iter().filter(|snapshot| !snapshot.is_going).count();
         let name_of = |id: u16| {
             let brick = status.bricks.iter().find(|brick| brick.id == id);
             brick.map_or_else(|| format!("brick {id}"), |brick| self.name_of(brick))
@@ -146,6 +148,8 @@ impl Hosted {
             checksum_mended: status.checksum_mended,
             copies,
             incomplete: status.incomplete,
+            snapshots: snapshots as u64,
+            snapshot_bytes: status.snapshot_bytes,
             used,
             size,
             metadata_used: status.metadata.used,

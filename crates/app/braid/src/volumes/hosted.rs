@@ -315,13 +315,21 @@ impl Hosted {
         locked(&self.mount).as_ref().is_some_and(Mount::is_over_io_uring)
     }
 
-    /// Has the kernel hand over what it holds back for writing.
+    /// Has the kernel hand over what it holds back for writing; what keeps it from that is told to the user, who goes on.
     pub fn sync_from_above(&self) {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let synced = rustix::fs::open(&self.dir, flags, Mode::empty()).and_then(rustix::fs::syncfs);
-        if let Err(error) = synced {
+        if let Err(error) = self.write_out() {
             output::note(format!("braid: syncing {}: {error}", self.dir.display()));
         }
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// When something of it could not be written.
+    pub fn write_out(&self) -> std::io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(&self.dir, flags, Mode::empty())?;
+        Ok(rustix::fs::syncfs(dir)?)
     }
 
     /// Has the kernel forget the content of a file that was changed beside it.
@@ -330,6 +338,15 @@ impl Hosted {
             && let Err(error) = mount.forget_content(ino, 0)
         {
             tracing::debug!(%error, ino, "the kernel was to forget a file");
+        }
+    }
+
+    /// Has the kernel forget a name in a directory, or that there is none, which came or went beside it.
+    pub fn forget_name(&self, parent: Ino, name: &[u8]) {
+        if let Some(mount) = &*locked(&self.mount)
+            && let Err(error) = mount.forget_name(parent, name)
+        {
+            tracing::debug!(%error, parent, "the kernel was to forget a name");
         }
     }
 

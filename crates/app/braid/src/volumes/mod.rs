@@ -20,6 +20,7 @@
 //! | `bricks` | bricks that come, change and go |
 //! | `lost`, `returning` | bricks that were lost and are used again: on the shard, also by themselves; by command |
 //! | `jobs` | jobs: started, steered, waited for |
+//! | `quotas`, `snapshots` | limits and snapshots of folders |
 //! | `details` | what mounted volumes say of themselves |
 //! | `export`, `exported`, `file_device` | files of volumes as block devices |
 //! | `unmounted` | volumes that are not mounted: checked, renamed, destroyed |
@@ -52,6 +53,7 @@ mod quotas;
 mod registry;
 mod returning;
 pub mod salvaging;
+mod snapshots;
 mod tell;
 mod unmounted;
 

@@ -11,6 +11,7 @@ mod leased;
 mod quotas;
 mod returning;
 mod salvage;
+mod snapshots;
 mod unmounted;
 mod volume_metadata;
 mod volumes;

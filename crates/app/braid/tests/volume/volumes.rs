@@ -188,7 +188,7 @@ pub fn wait_until(what: &str, done: impl Fn() -> bool) {
 }
 
 /// Bytes that tell one place from another.
-fn bytes(len: usize, seed: u64) -> Vec<u8> {
+pub fn bytes(len: usize, seed: u64) -> Vec<u8> {
     let mixed = |at: u64| (at ^ seed << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
     (0..len as u64).map(|at| mixed(at) as u8).collect()
 }

@@ -81,6 +81,7 @@ pub const ROUTES: &[Route] = &[
     get("/volumes/{volume?}", "volume/status", VOLUME),
     get("/volumes/{volume}/check", "volume/last-check", VOLUME),
     get("/volumes/{volume}/quotas", "volume/quotas", VOLUME),
+    get("/volumes/{volume}/snapshots", "volume/snapshots", VOLUME),
     post("/volumes/{volume}/copies", "volume/copies", VOLUME),
     Route {
         fixed: &[("deed", Fixed::Word("wait"))],
@@ -99,6 +100,8 @@ pub const ROUTES: &[Route] = &[
     post("/volumes/{volume}/grow-metadata", "volume/grow-metadata", DONE),
     post("/volumes/{volume}/pin", "volume/pin", DONE),
     post("/volumes/{volume}/quota", "volume/quota", DONE),
+    post("/volumes/{volume}/snapshot", "volume/snapshot", DONE),
+    post("/volumes/{volume}/remove-snapshot", "volume/remove-snapshot", DONE),
     post("/volumes/{volume}/proxy", "volume/proxy", DONE),
     post("/volumes/{volume}/export", "volume/export", DONE),
 ];

@@ -114,6 +114,19 @@ pub enum VolumeRequest {
     Pin { volume: String, files: Vec<FileName>, pinned: bool },
     /// The copies that a file is to have, or what is made in a folder.
     Copies { volume: String, file: FileName },
+    /// All snapshots, oldest first.
+    Snapshots { volume: String },
+    /// Make a snapshot of a folder, with everything below it, called `name`. What the kernel holds back is written first.
+    Snapshot { volume: String, folder: FileName, name: String },
+    /// Remove a snapshot of a folder. It cannot be read any more when the answer comes; what it alone holds is freed after that.
+    RemoveSnapshot {
+        volume: String,
+        folder: FileName,
+        name: String,
+        /// Only say whether it could be.
+        #[serde(default)]
+        dry_run: bool,
+    },
     /// Projects, with what they take and may take.
     Quotas { volume: String },
     /// Limit what is in a folder, which is counted as a project of its own from then on. What is not given stays as it was.
@@ -227,6 +240,25 @@ pub enum VolumeAnswer {
     Quotas { quotas: Vec<QuotaDetail> },
     /// The copies that a file is to have.
     Copies { copies: CopiesDetail },
+    /// Snapshots, oldest first.
+    Snapshots { snapshots: Vec<SnapshotDetail> },
+}
+
+/// A snapshot of a folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SnapshotDetail {
+    /// Its number.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// The folder, from the root of the volume; `None`: the folder is gone.
+    pub folder: Option<String>,
+    /// Where it can be read, as an absolute path; `None`: nowhere, since it or its folder is gone.
+    pub path: Option<String>,
+    /// When it was made, in seconds since 1970.
+    pub created: i64,
+    /// It was removed, and what it alone holds is still being freed.
+    pub removing: bool,
 }
 
 /// The copies of a file's data.
@@ -360,6 +392,12 @@ pub struct VolumeDetail {
     /// Some files have fewer copies than they are to have, or copies that missed a write.
     #[serde(default)]
     pub incomplete: bool,
+    /// Snapshots, without those that are being removed.
+    #[serde(default)]
+    pub snapshots: u64,
+    /// Bytes, of those in use, that snapshots alone hold.
+    #[serde(default)]
+    pub snapshot_bytes: u64,
     /// Bytes in use.
     pub used: u64,
     /// Bytes that it holds.
@@ -529,6 +567,7 @@ mod tests {
                 dry_run: true,
             },
             VolumeRequest::Start { volume: "pool".into(), job },
+            VolumeRequest::Snapshot { volume: "pool".into(), folder: file, name: "daily".into() },
             VolumeRequest::Job { volume: None, deed: JobDeed::Speed { bytes: None }, check: false },
             VolumeRequest::Job {
                 volume: None,

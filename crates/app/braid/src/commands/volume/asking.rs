@@ -2,11 +2,11 @@
 
 use crate::cli::{Control, State};
 use crate::client::{Client, member_argument};
-use crate::exit::{Ended, Unreadable};
+use crate::exit::{Ended, Unreadable, refused};
 use crate::volumes::background;
 use anyhow::{Context, Result};
-use braid_control::protocol::volume::{FileName, VolumeAnswer, VolumeRequest};
-use braid_control::protocol::{Answer, Request};
+use braid_control::protocol::volume::{FileName, ListedVolume, VolumeAnswer, VolumeRequest};
+use braid_control::protocol::{Answer, Code, Request};
 use braid_nbd::ExportUri;
 use std::ffi::OsString;
 use std::path::Path;
@@ -123,6 +123,9 @@ pub(super) fn volume_name(typed: &str) -> String {
 }
 
 /// The volume that is meant, and the folder in it, from its root, where that is not all of it.
+///
+/// # Errors
+/// When a path was typed, and no volume is mounted there.
 pub(super) fn volume_of(client: &mut Client, typed: &str) -> Result<(String, Option<String>)> {
     let VolumeAnswer::List { volumes } = ask(client, VolumeRequest::List)? else {
         return Ok((volume_name(typed), None));
@@ -136,6 +139,15 @@ pub(super) fn volume_of(client: &mut Client, typed: &str) -> Result<(String, Opt
     match within.max_by_key(|(.., len)| *len).filter(|_| !is_name) {
         Some((volume, below, _)) if below.is_empty() => Ok((volume.name.clone(), None)),
         Some((volume, below, _)) => Ok((volume.name.clone(), Some(format!("/{below}")))),
+        None if !is_name && typed.contains('/') => {
+            let at = |volume: &ListedVolume| {
+                Some(format!("{} at {}", volume.name, volume.dir.as_deref()?))
+            };
+            let all: Vec<String> = volumes.iter().filter_map(at).collect();
+            let there = if all.is_empty() { "none is".to_string() } else { all.join(", ") };
+            let why = format!("{path} is on no volume that is mounted here; mounted: {there}");
+            Err(refused(Code::NoSuchVolume, why))
+        }
         None => Ok((volume_name(typed), None)),
     }
 }

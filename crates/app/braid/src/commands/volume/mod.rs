@@ -23,6 +23,7 @@ mod remove;
 mod rename;
 mod salvage;
 mod scrub;
+mod snapshot;
 mod status;
 mod take_back;
 mod unmount;
@@ -60,6 +61,7 @@ pub fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Pin(options) => pin::run(options, true),
         Verb::Unpin(options) => pin::run(options, false),
         Verb::Copies(options) => copies::run(&options),
+        Verb::Snapshot(options) => snapshot::run(&options),
         Verb::Quota(options) => quota::run(&options),
         Verb::Proxy(options) => proxy::run(options),
         Verb::Flush(options) => whole(options, VolumeJob::Flush),

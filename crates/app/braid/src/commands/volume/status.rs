@@ -82,6 +82,15 @@ fn copies(status: &VolumeDetail) -> String {
     format!("{} of each file in the root folder{missing}", status.copies)
 }
 
+fn snapshots(status: &VolumeDetail) -> String {
+    let alone = size::human(status.snapshot_bytes);
+    match status.snapshots {
+        0 => format!("none; {alone} of removed ones are still to be freed"),
+        1 => format!("1, which alone holds {alone}"),
+        count => format!("{count}, which alone hold {alone}"),
+    }
+}
+
 fn text(status: &VolumeDetail) -> String {
     let mut lines = vec![format!("volume {} at {}: {}", status.name, status.dir, status.state)];
     let mut row = |name: &str, value: String| lines.push(format!("  {name:<11} {value}"));
@@ -91,6 +100,9 @@ fn text(status: &VolumeDetail) -> String {
     row("checksums", checksums(status));
     if status.copies > 1 || status.incomplete {
         row("copies", copies(status));
+    }
+    if status.snapshots > 0 || status.snapshot_bytes > 0 {
+        row("snapshots", snapshots(status));
     }
     let on = status.metadata_on.join(" and ");
     row("metadata", format!("{} on {on}", part_of(status.metadata_used, status.metadata_size)));
@@ -188,6 +200,11 @@ mod tests {
         let mut status =
             VolumeDetail { name: "pool".into(), unbalanced: true, ..VolumeDetail::default() };
         assert!(text(&status).contains("braid volume balance pool"));
+        assert!(!text(&status).contains("snapshots"));
+        status.snapshot_bytes = 3 << 20;
+        assert!(text(&status).contains("3 MiB of removed ones"), "{}", text(&status));
+        status.snapshots = 2;
+        assert!(text(&status).contains("2, which alone hold 3 MiB"), "{}", text(&status));
         let job = Job {
             kind: "balance".into(),
             done: 1 << 20,

@@ -14,7 +14,7 @@ pub struct Volumes(pub Vec<VolumeDetail>);
 type OfVolume = (&'static str, &'static str, fn(&VolumeDetail) -> u64);
 type OfBrick = (&'static str, &'static str, MetricType, fn(&BrickDetail) -> u64);
 
-const VOLUME: [OfVolume; 12] = [
+const VOLUME: [OfVolume; 14] = [
     ("size_bytes", "Bytes that the bricks hold", |volume| volume.size),
     ("used_bytes", "Bytes in use", |volume| volume.used),
     ("metadata_size_bytes", "Bytes that the metadata may take", |volume| volume.metadata_size),
@@ -30,6 +30,8 @@ const VOLUME: [OfVolume; 12] = [
     ("incomplete", "Whether copies are missing, or miss something", |volume| {
         u64::from(volume.incomplete)
     }),
+    ("snapshots", "Snapshots of folders", |volume| volume.snapshots),
+    ("snapshot_bytes", "Bytes in use that snapshots alone hold", |volume| volume.snapshot_bytes),
     ("unbalanced", "Whether a balance would move stripes", |volume| u64::from(volume.unbalanced)),
     ("job_done_bytes", "Bytes that the job under way has moved", |volume| {
         volume.job.as_ref().map_or(0, |detail| detail.job.done)
@@ -120,12 +122,16 @@ mod tests {
         let volume = VolumeDetail {
             name: "pool".into(),
             used: 4096,
+            snapshots: 2,
+            snapshot_bytes: 8192,
             bricks: vec![brick],
             ..VolumeDetail::default()
         };
         let text = text(Vec::new(), Vec::new(), vec![volume]).unwrap();
         for line in [
             "braid_volume_used_bytes{volume=\"pool\"} 4096",
+            "braid_volume_snapshots{volume=\"pool\"} 2",
+            "braid_volume_snapshot_bytes{volume=\"pool\"} 8192",
             "braid_brick_reads_total{volume=\"pool\",brick=\"0\",device=\"/srv/a\"} 7",
             "braid_brick_weight{volume=\"pool\",brick=\"0\",device=\"/srv/a\"} 1.5",
             "braid_brick_up{volume=\"pool\",brick=\"0\",device=\"/srv/a\"} 1",
