@@ -2,9 +2,11 @@
 //! that making, opening or removing a file does not ask the store for what the look-up before it has just found out, nor
 //! for names that are not there.
 //!
-//! A new directory is known as a whole, others are when they were read. Entries change in three extents only (`add_entry`,
+//! A new directory is known as a whole, others are when they were read. One that has become too large for that is known by the
+//! hashes of its names ([`NamePrints`]): what is not there is still not asked for. Entries change in three extents only (`add_entry`,
 //! `take_entry` and repairs), which all tell; so what is known is never wrong.
 
+use super::name_prints::NamePrints;
 use braid_filesystem::Ino;
 use braid_format::volume::entry::ByName;
 use std::cell::RefCell;
@@ -14,6 +16,8 @@ use std::collections::HashMap;
 const KEPT: usize = 64 << 10;
 /// Names of a directory that are kept, at most; one with more is not known as a whole.
 pub const OF_ONE: usize = KEPT / 4;
+/// Hashes of names that are kept, of all large directories together: some 40 MiB.
+const PRINTS_MAX: usize = 2 << 20;
 /// The memory of a directory beside its names, in names.
 const OVERHEAD: usize = 2;
 /// Names that are read in the time that it takes to ask for one, about.
@@ -26,6 +30,8 @@ struct Directory {
     names: HashMap<Box<[u8]>, Option<ByName>>,
     /// There are no other names.
     whole: bool,
+    /// Hashes of all its names, when it was known as a whole and has become too large.
+    prints: Option<NamePrints>,
     /// It was too large to be known as a whole, or could not be read.
     refused: bool,
     /// Names that had to be asked for.
@@ -36,7 +42,26 @@ struct Directory {
 
 impl Directory {
     fn get(&self, name: &[u8]) -> Option<Option<ByName>> {
-        self.names.get(name).copied().or_else(|| self.whole.then_some(None))
+        self.names.get(name).copied().or_else(|| self.is_absent(name).then_some(None))
+    }
+
+    /// There is no name but those that are kept: this one is not there.
+    fn is_absent(&self, name: &[u8]) -> bool {
+        self.whole || self.prints.as_ref().is_some_and(|prints| !prints.may_have(name))
+    }
+
+    fn prints(&self) -> usize {
+        self.prints.as_ref().map_or(0, NamePrints::len)
+    }
+
+    /// Follows a change of a name, which is not kept yet.
+    fn follow(&mut self, name: &[u8], entry: Option<ByName>) {
+        let is_kept = matches!(self.names.get(name), Some(Some(_)));
+        match (&mut self.prints, entry) {
+            (Some(prints), Some(_)) if !is_kept => prints.add(name),
+            (Some(prints), None) => prints.remove(name),
+            _ => {}
+        }
     }
 }
 
@@ -47,6 +72,8 @@ struct State {
     old: HashMap<Ino, Directory>,
     /// Names of the young ones, and what they take beside them.
     weight: usize,
+    /// Hashes of all directories.
+    prints: usize,
     changes: u64,
     /// The value of `changes` when a directory was dropped last.
     dropped: u64,
@@ -68,7 +95,7 @@ impl State {
     fn keep(&mut self, ino: Ino, name: &[u8], entry: Option<ByName>) {
         let directory = self.directory(ino);
         let before = directory.names.len();
-        if directory.whole && entry.is_none() {
+        if entry.is_none() && (directory.whole || directory.prints.is_some()) {
             directory.names.remove(name);
         } else {
             directory.names.insert(name.into(), entry);
@@ -81,13 +108,29 @@ impl State {
         self.shrink();
     }
 
-    /// Forgets the names of a directory that has too many.
+    /// Forgets the names of a directory that has too many, but for their hashes.
     fn empty(&mut self, ino: Ino) {
         let directory = self.directory(ino);
-        let names = std::mem::take(&mut directory.names).len();
-        directory.refused |= directory.whole;
-        directory.whole = false;
-        self.weight = self.weight.saturating_sub(names);
+        let (names, before) = (std::mem::take(&mut directory.names), directory.prints());
+        if std::mem::replace(&mut directory.whole, false) {
+            directory.refused = true;
+            let mut prints = NamePrints::default();
+            let there = names.iter().filter(|(_, entry)| entry.is_some());
+            there.for_each(|(name, _)| prints.add(name));
+            directory.prints = Some(prints);
+        }
+        self.weight = self.weight.saturating_sub(names.len());
+        self.count_prints(ino, before);
+    }
+
+    /// A directory had so many hashes before. Those of one for which there is no room are forgotten.
+    fn count_prints(&mut self, ino: Ino, before: usize) {
+        let after = self.directory(ino).prints();
+        self.prints = (self.prints + after).saturating_sub(before);
+        if after > before && self.prints > PRINTS_MAX {
+            self.prints = self.prints.saturating_sub(after);
+            self.directory(ino).prints = None;
+        }
     }
 
     fn shrink(&mut self) {
@@ -95,6 +138,7 @@ impl State {
             self.changes += 1;
             self.dropped = self.changes;
             self.old = std::mem::take(&mut self.young);
+            self.prints = self.old.values().map(Directory::prints).sum();
             self.weight = 0;
         }
     }
@@ -149,7 +193,7 @@ impl KnownNames {
     pub fn read_whole(&self, directory: Ino, names: Vec<(Vec<u8>, ByName)>, changes: u64) {
         let state = &mut *self.0.borrow_mut();
         let known = state.directory(directory);
-        if known.changed > changes {
+        if known.changed > changes || known.prints.is_some() {
             return;
         }
         let before = known.names.len();
@@ -176,9 +220,11 @@ impl KnownNames {
     /// A directory is no more.
     pub fn removed(&self, directory: Ino) {
         let state = &mut *self.0.borrow_mut();
-        state.old.remove(&directory);
+        let old = state.old.remove(&directory);
+        state.prints = state.prints.saturating_sub(old.map_or(0, |known| known.prints()));
         if let Some(known) = state.young.remove(&directory) {
             state.weight = state.weight.saturating_sub(known.names.len() + OVERHEAD);
+            state.prints = state.prints.saturating_sub(known.prints());
         }
     }
 
@@ -187,7 +233,11 @@ impl KnownNames {
         let state = &mut *self.0.borrow_mut();
         state.changes += 1;
         let changes = state.changes;
-        state.directory(directory).changed = changes;
+        let known = state.directory(directory);
+        known.changed = changes;
+        let before = known.prints();
+        known.follow(name, entry);
+        state.count_prints(directory, before);
         state.keep(directory, name, entry);
     }
 
@@ -257,9 +307,69 @@ mod tests {
         for at in 0..OF_ONE {
             known.changed(1, &at.to_le_bytes(), ENTRY);
         }
-        assert_eq!(known.get(1, b"absent"), None);
+        assert_eq!(known.get(1, &0usize.to_le_bytes()), None);
         assert!(!known.missed(1, 10), "it was too large once");
         assert!(kept(&known) < OF_ONE);
+    }
+
+    #[test]
+    fn of_a_large_directory_it_is_known_what_is_not_there() {
+        let known = KnownNames::default();
+        known.made(1);
+        let name = |at: usize| at.to_le_bytes();
+        for at in 0..2 * OF_ONE {
+            assert_eq!(known.get(1, &name(at)), Some(None));
+            known.changed(1, &name(at), ENTRY);
+        }
+        let there = known.get(1, &name(0));
+        assert!(there.is_none_or(|entry| entry == ENTRY), "{there:?}");
+        for at in 0..OF_ONE {
+            known.changed(1, &name(at), None);
+            assert_eq!(known.get(1, &name(at)), Some(None));
+        }
+        for at in OF_ONE..2 * OF_ONE {
+            assert_ne!(known.get(1, &name(at)), Some(None));
+        }
+        assert_eq!(known.0.borrow().prints, OF_ONE);
+        known.read_whole(1, Vec::new(), known.changes());
+        assert_ne!(known.get(1, &name(OF_ONE)), Some(None), "hashes are all there");
+        known.removed(1);
+        assert_eq!(known.0.borrow().prints, 0);
+        assert_eq!(known.get(1, b"a"), None);
+    }
+
+    #[test]
+    fn random_changes_of_a_large_directory_leave_nothing_wrong() {
+        let known = KnownNames::default();
+        known.made(1);
+        let mut there = std::collections::HashSet::new();
+        let mut random = 1u64;
+        for _ in 0..20 * OF_ONE {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let name = (random >> 33) % (4 * OF_ONE as u64);
+            match (random >> 30) % 4 {
+                0 => {
+                    known.changed(1, &name.to_le_bytes(), None);
+                    there.remove(&name);
+                }
+                1 => {
+                    let entry = there.contains(&name).then_some(ENTRY).flatten();
+                    known.read(1, &name.to_le_bytes(), entry, known.changes());
+                }
+                _ => {
+                    known.changed(1, &name.to_le_bytes(), ENTRY);
+                    there.insert(name);
+                }
+            }
+            if let Some(found) = known.get(1, &name.to_le_bytes()) {
+                assert_eq!(found.is_some(), there.contains(&name));
+            }
+        }
+        assert!(there.len() > 2 * OF_ONE && known.0.borrow().prints >= there.len());
+        for name in 0..4 * OF_ONE as u64 {
+            let found = known.get(1, &name.to_le_bytes());
+            assert!(found.is_none_or(|found| found.is_some() == there.contains(&name)));
+        }
     }
 
     #[test]

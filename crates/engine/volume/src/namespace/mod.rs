@@ -15,6 +15,7 @@
 //! | `snapshots` | files as they were in a snapshot, and the folder that lists snapshots |
 //! | `rules` | names that are refused, and the room that one takes |
 //! | `known_names` | names that are known without asking the store |
+//! | `name_prints` | the names of a large directory as hashes |
 //! | `inodes`, `inode` | the files in memory, and one of them |
 //! | `orphans` | files that wait to be removed, or to lose what is beyond their ends |
 
@@ -26,6 +27,7 @@ mod inode;
 mod inodes;
 mod known_names;
 mod make;
+mod name_prints;
 mod orphans;
 mod read_dir;
 mod remove;
