@@ -6,9 +6,12 @@ use super::walk::Walk;
 use crate::files::{Files, Scrubbed};
 use crate::namespace::Inode;
 use braid_filesystem::{Errno, Ino, Kind};
-use braid_format::volume::extent::PER_GROUP;
+use braid_format::volume::extent::{PER_GROUP, stripe_of};
+use braid_format::volume::snapshot::in_snapshot;
 use braid_format::volume::sums::PER_WINDOW;
 use braid_format::volume::{BLOCK, keys};
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
 
 impl Walk {
@@ -27,7 +30,37 @@ impl Walk {
             }
             cursor = next;
         }
+        self.scrub_versions(files).await?;
         self.name_lost().await
+    }
+
+    /// Reads what only snapshots have.
+    async fn scrub_versions(&self, files: &Rc<Files>) -> Result<(), Halt> {
+        let size = self.on.geometry.stripe;
+        let mut cursor = self.on.snapshots.any().then(|| b"ZP".to_vec());
+        while let Some(start) = cursor.take() {
+            let (pairs, next) = self.some_pairs(&start, &keys::after(b"ZP")).await?;
+            for (key, _) in &pairs {
+                let Some((of, id)) = keys::saved_of(key) else { continue };
+                let (Some(ino), Some(group)) = (keys::ino_of(of), keys::second_of(of)) else {
+                    continue;
+                };
+                let own = self.on.extents.own_of(ino, group, id).await?;
+                let inode = match self.on.inodes.get(in_snapshot(ino, id)).await {
+                    // The snapshot is being removed.
+                    Err(Errno::Stale) => continue,
+                    other => other?,
+                };
+                let end = inode.size().next_multiple_of(BLOCK);
+                let stripes: BTreeSet<u64> =
+                    own.iter().map(|(stripe, _)| stripe_of(*stripe)).collect();
+                for at in stripes.into_iter().map(|stripe| stripe * size).filter(|at| *at < end) {
+                    self.scrub_range(files, &inode, at..end.min(at + size)).await?;
+                }
+            }
+            cursor = next;
+        }
+        Ok(())
     }
 
     async fn scrub_file(&self, files: &Rc<Files>, ino: Ino) -> Result<(), Halt> {
@@ -70,24 +103,33 @@ impl Walk {
         while at < end {
             let range = at..at.saturating_add(step).min(end.next_multiple_of(BLOCK));
             at = range.end;
-            self.rest().await?;
-            let Scrubbed { bytes, sealed, rotten, lost, mended } =
-                files.scrub(inode, range).await?;
-            self.check.looked_at(bytes);
-            let mut report = self.report.borrow_mut();
-            report.bytes += bytes;
-            report.sealed += sealed;
-            for range in rotten {
-                add(&mut report.rotten, inode.ino(), (range.start, range.end));
-            }
-            for range in lost {
-                add(&mut report.lost, inode.ino(), (range.start, range.end));
-            }
-            for range in mended {
-                add(&mut report.mended, inode.ino(), (range.start, range.end));
-            }
-            self.check.set_done(report.bytes);
+            self.scrub_range(files, inode, range).await?;
         }
+        Ok(())
+    }
+
+    async fn scrub_range(
+        &self,
+        files: &Rc<Files>,
+        inode: &Rc<Inode>,
+        range: Range<u64>,
+    ) -> Result<(), Halt> {
+        self.rest().await?;
+        let Scrubbed { bytes, sealed, rotten, lost, mended } = files.scrub(inode, range).await?;
+        self.check.looked_at(bytes);
+        let mut report = self.report.borrow_mut();
+        report.bytes += bytes;
+        report.sealed += sealed;
+        for range in rotten {
+            add(&mut report.rotten, inode.ino(), (range.start, range.end));
+        }
+        for range in lost {
+            add(&mut report.lost, inode.ino(), (range.start, range.end));
+        }
+        for range in mended {
+            add(&mut report.mended, inode.ino(), (range.start, range.end));
+        }
+        self.check.set_done(report.bytes);
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use crate::sums::Windows;
 use braid_filesystem::Errno;
 use braid_format::volume::BLOCK;
 use braid_format::volume::extent::Extent;
+use braid_format::volume::snapshot::snapshot_of;
 use braid_format::volume::sums::{UNKNOWN, sum_of};
 use std::ops::Range;
 use std::rc::Rc;
@@ -34,6 +35,9 @@ impl Files {
     /// # Errors
     /// When the store fails, or a record is damaged.
     pub async fn scrub(&self, inode: &Rc<Inode>, range: Range<u64>) -> Result<Scrubbed, Errno> {
+        // What is in a snapshot does not go away meanwhile.
+        let is_old = snapshot_of(inode.ino()) != 0;
+        let _inside = if is_old { Some(self.snapshots.readers.enter().await) } else { None };
         let _held = inode.locks.shared(range.clone()).await;
         let blocks = range.start / BLOCK..range.end / BLOCK;
         let windows = self.sums.load(sums_of(inode), blocks).await?;
@@ -95,6 +99,9 @@ impl Files {
         for (block, bytes) in source.blocks.clone().zip(bytes.chunks_exact(BLOCK as usize)) {
             let (known, now) = (windows.get(block), sum_of(bytes));
             if known == now || self.sums.is_doubtful(inode.ino(), block) {
+                continue;
+            }
+            if known == UNKNOWN && snapshot_of(inode.ino()) != 0 {
                 continue;
             }
             if known == UNKNOWN {

@@ -1,10 +1,12 @@
 //! Snapshots: what they show stays as it was, whatever is done to files, bricks and other snapshots.
 
+use super::sums::find;
 use super::*;
-use crate::{NewJob, VolumeError};
+use crate::{CheckEnd, NewJob, VolumeError};
 use braid_filesystem::{Allocate, Opening, RenameFlags, SetAttr, XattrMode};
 use braid_format::volume::snapshot::snapshot_of;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 const STRIPE: u64 = 128 << 10;
 
@@ -281,6 +283,34 @@ fn a_folder_with_snapshots_is_kept_apart() {
         freed(&shard, &volume).await;
         assert_eq!(volume.snapshot_bytes(), 0);
         is_well(&volume).await;
+    });
+}
+
+#[test]
+fn a_scrub_reads_what_only_a_snapshot_has() {
+    let (world, store) = World::new(STRIPE, &[16]);
+    let volume = world.mount(&store);
+    let ram = Arc::clone(world.bricks[0].memory());
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        let mut content = vec![1; 300_000];
+        content[200_000] = 77;
+        write(&volume, ino, 0, &content).await.unwrap();
+        take(&volume, "one").await;
+        write(&volume, ino, 0, &[2; 300_000]).await.unwrap();
+        volume.start_scrub().unwrap();
+        volume.wait_check().await;
+        let Some(CheckEnd::Done(report)) = volume.last_check() else { panic!("it has ended") };
+        assert!(report.rotten.is_empty() && report.lost.is_empty(), "{report:?}");
+        assert!(report.bytes >= 600_000, "{report:?}");
+        ram.write(find(&ram, 77), &[78]);
+        volume.start_scrub().unwrap();
+        volume.wait_check().await;
+        let Some(CheckEnd::Done(report)) = volume.last_check() else { panic!("it has ended") };
+        assert_eq!(report.rotten.len(), 1, "{report:?}");
+        is_well(&volume).await;
+        assert_eq!(read_all(&volume, ino).await, [2; 300_000]);
+        volume.close().await.unwrap();
     });
 }
 

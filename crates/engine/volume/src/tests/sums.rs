@@ -24,7 +24,7 @@ async fn intents(store: &ModelStore) -> usize {
 }
 
 /// Where a byte lies that the brick has once.
-fn find(ram: &SharedMemory, byte: u8) -> usize {
+pub(super) fn find(ram: &SharedMemory, byte: u8) -> usize {
     let mut bytes = vec![0; ram.len()];
     ram.read(0, &mut bytes);
     bytes.iter().position(|found| *found == byte).unwrap()
