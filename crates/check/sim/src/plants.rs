@@ -195,6 +195,7 @@ pub const PLANTS: &[Plant] = &[
     copied(STALE, "missed-write-not-noted", "does not note that a copy has missed a write"),
     copied(STALE, "mark-not-made", "does not mark the copies of which a brick has lost what it had not made durable"),
     copied(STALE, "returned-taken-for-whole", "takes a brick that is back while the volume is mounted for one that has lost nothing"),
+    volume(CHECKS, "agreeing-not-written", "gives what an array finds by its checksum and leaves what has rotten as it is"),
     copied(CHECKS, "mend-not-written", "reads another copy for one that has rotten, and leaves that as it is"),
     volume(ORDER, "no-intent", "writes over blocks before it is noted that their checksums may be of before"),
     volume(CHECKS, "sums-not-read", "does not hold what a brick gives against the checksums"),

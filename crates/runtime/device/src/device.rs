@@ -1,5 +1,6 @@
 //! The trait of all devices, arrays included.
 
+use crate::agreeing::{FindAgreeing, Sought};
 use crate::completion::Completion;
 use crate::holes::{FindHoles, Holes};
 use crate::info::DeviceInfo;
@@ -51,6 +52,14 @@ pub trait Device {
     /// before is in none. Whoever does not know of any says so.
     fn holes(&self, bytes: Range<u64>) -> FindHoles {
         Holes::unknown(&bytes)
+    }
+
+    /// Looks for bytes that a read does not give as they were written: a device with redundancy tries its other copies, or what it
+    /// computes from the rest, and writes what agrees over what does not. `None`: there is nothing that agrees. What is written
+    /// to the same bytes meanwhile may be found or not; so whoever asks keeps writers away.
+    fn find_agreeing(&self, sought: Sought) -> FindAgreeing {
+        let _ = sought;
+        Sought::nowhere()
     }
 
     /// The reservations of the disk; `None` where there is none that could have any.

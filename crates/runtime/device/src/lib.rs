@@ -8,6 +8,7 @@
 
 #![deny(unsafe_code)]
 
+mod agreeing;
 pub mod blocks;
 mod completion;
 pub mod counts;
@@ -38,6 +39,7 @@ pub mod volatile;
 pub mod watch;
 pub mod write_back;
 
+pub use agreeing::{FindAgreeing, Sought};
 pub use braid_shard::ring::{BufMuts, Bufs};
 pub use completion::{Completion, Outcome, Sink};
 pub use device::Device;

@@ -13,6 +13,7 @@
 //! Invariant: until a device is given up the filter changes neither order nor outcome of requests (writes that
 //! wait for space excepted), and in steady state it allocates nothing for a request.
 
+use crate::agreeing::{FindAgreeing, Sought};
 use crate::completion::{Completion, Outcome, Sink};
 use crate::counts::{Counts, Direction, Tally};
 use crate::device::Device;
@@ -519,6 +520,10 @@ impl Device for Metered {
 
     fn waits_for_space(&self) -> bool {
         self.inner.waits_for_space()
+    }
+
+    fn find_agreeing(&self, sought: Sought) -> FindAgreeing {
+        self.inner.find_agreeing(sought)
     }
 
     fn holes(&self, bytes: Range<u64>) -> FindHoles {

@@ -12,6 +12,7 @@
 //! When a merged read fails with a medium error its parts are read again one by one, so that a bad block fails
 //! only the requests that cover it.
 
+use crate::agreeing::{FindAgreeing, Sought};
 use crate::completion::{Completion, Outcome, Sink};
 use crate::counts::Counts;
 use crate::device::Device;
@@ -233,6 +234,10 @@ impl Device for Plug {
 
     fn waits_for_space(&self) -> bool {
         self.inner.waits_for_space()
+    }
+
+    fn find_agreeing(&self, sought: Sought) -> FindAgreeing {
+        self.inner.find_agreeing(sought)
     }
 
     fn holes(&self, bytes: Range<u64>) -> FindHoles {

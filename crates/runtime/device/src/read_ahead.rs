@@ -4,6 +4,7 @@
 //! Invariant: every change of the device comes through the filter, which forgets what it overlaps when it has ended: what was
 //! read while it was on its way may be of before it.
 
+use crate::agreeing::{FindAgreeing, Sought};
 use crate::completion::{Completion, Outcome, Sink};
 use crate::device::Device;
 use crate::holes::FindHoles;
@@ -253,6 +254,18 @@ impl Device for ReadAhead {
 
     fn waits_for_silent(&self) -> bool {
         self.below.waits_for_silent()
+    }
+
+    fn find_agreeing(&self, sought: Sought) -> FindAgreeing {
+        let Some(own) = self.me.upgrade() else { return Sought::nowhere() };
+        let found = self.below.find_agreeing(sought);
+        Box::pin(async move {
+            let found = found.await;
+            // What was read ahead may be what was not right.
+            let end = sought.offset.saturating_add(sought.len as u64);
+            own.state.borrow_mut().forget(&(sought.offset..end));
+            found
+        })
     }
 
     fn holes(&self, bytes: Range<u64>) -> FindHoles {

@@ -21,7 +21,9 @@ use braid_array::control::Control;
 use braid_array::create::create;
 use braid_array::options::Context;
 use braid_device::{Device, Opener, Target};
-use braid_layout::Level;
+use braid_format::superblock::Superblock;
+use braid_format::volume::BLOCK;
+use braid_layout::{Layout, Level};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -194,6 +196,48 @@ impl OverArrays {
             }
         }
         Ok(())
+    }
+
+    /// Brick `index` is an array.
+    pub(super) fn is_array(&self, index: usize) -> bool {
+        self.arrays.all.iter().any(|array| array.brick == index)
+    }
+
+    /// A leaf of a brick that holds this byte of it, and where on the leaf, if the brick is an array with redundancy, and all of
+    /// that is in order.
+    pub(super) fn leaf_with(&self, brick: usize, at: u64) -> Option<(Rc<Member>, u64)> {
+        let array = self.arrays.all.iter().find(|array| array.brick == brick)?;
+        let level = array.create.level;
+        let leaves: Vec<Rc<Member>> =
+            array.leaves.iter().map(|leaf| self.world.member(leaf.index)).collect();
+        let is_well = |leaf: &Rc<Member>| !leaf.is_gone() && !leaf.is_weak() && !leaf.out.get();
+        if !level.has_redundancy() || !leaves.iter().all(is_well) {
+            return None;
+        }
+        let choice = images::md_choice(&self.world, &leaves)?;
+        if choice.in_sync.len() < leaves.len() || !choice.freshest.is_clean() {
+            return None;
+        }
+        let superblocks: Option<Vec<Superblock>> =
+            leaves.iter().map(|leaf| images::superblock(&self.world, leaf)).collect();
+        let (slot, component) = match images::layout(&superblocks?)? {
+            Layout::Mirror(mirror) => (self.rng.below(mirror.slots()), at),
+            Layout::Raid10(raid10) => {
+                let (chunk, within) = raid10.locate(at);
+                let place = raid10.copy(chunk, self.rng.below(raid10.copy_count()));
+                (place.slot, place.offset + within)
+            }
+            Layout::Parity(parity) => {
+                let (stripe, k, within) = parity.locate(at);
+                (parity.data_slot(stripe, k), parity.member_offset(stripe) + within)
+            }
+            Layout::Striped(_) | Layout::Linear(_) => return None,
+        };
+        let (_, leaf) = choice.in_sync.iter().find(|(of, _)| *of == slot)?;
+        let start = images::superblock(&self.world, leaf)?.data_offset * 512;
+        let bytes = start + component..start + component + BLOCK;
+        let is_listed = !images::recorded_bad(&self.world, leaf).is_empty();
+        (!is_listed && !leaf.cannot_read(&bytes)).then(|| (Rc::clone(leaf), start + component))
     }
 
     /// Stops all arrays, after the volume.

@@ -28,13 +28,20 @@ impl VolumeRun {
     /// stopped.
     pub(super) fn rot(&mut self) -> Result<(), Over> {
         let rng = Rng::new(self.world.seed, 78);
-        if self.plan.faults > 0 || !self.plan.arrays.all.is_empty() || !rng.percent(50) {
+        if self.plan.faults > 0 || !rng.percent(50) {
             return Ok(());
         }
         let Some(place) = some_place(&rng, self.metadata.pairs(), self.plan.stripe) else {
             return Ok(());
         };
         let within = rng.range(0..BLOCK);
+        let is_over_array = |(brick, _): &(u16, u64)| {
+            let index = self.place_of(*brick, 0).map(|(member, _)| member.kind.index);
+            index.is_some_and(|index| self.over_arrays.is_array(index))
+        };
+        if place.copies.iter().any(is_over_array) {
+            return self.rot_in_an_array(&place, within);
+        }
         let left = place.copies.len() > 1 && rng.percent(70);
         let first = if left { rng.below(place.copies.len()) } else { 0 };
         let count = if left { 1 } else { place.copies.len() };
@@ -57,7 +64,37 @@ impl VolumeRun {
             place.block,
             place.ino
         );
-        let Mounting { later, machine, .. } = self.begin_mount(1);
+        self.must_notice(&place, (left, right), &what)
+    }
+
+    /// The same in one leaf of a brick that is an array with redundancy: the volume asks that for what was written.
+    fn rot_in_an_array(&mut self, place: &Place, within: u64) -> Result<(), Over> {
+        let [(brick, block)] = place.copies[..] else { return Ok(()) };
+        let Some((member, start)) = self.place_of(brick, block) else { return Ok(()) };
+        let Some((leaf, start)) = self.over_arrays.leaf_with(member.kind.index, start) else {
+            return Ok(());
+        };
+        let (mut right, mut byte) = ([0], [0]);
+        let at = start + within;
+        if leaf.read(start, &mut right).is_err() || leaf.read(at, &mut byte).is_err() {
+            return Ok(());
+        }
+        leaf.rot(at, &[byte[0] ^ 0x40]);
+        let name = leaf.name();
+        let what =
+            format!("file {}, block {}: byte {at} of {name} has rotten", place.ino, place.block);
+        self.world.trace(|| what.clone());
+        self.must_notice(place, (true, right), &what)
+    }
+
+    /// Mounts the volume, reads the block and scrubs twice. `left`: something is left that is right, and begins with that byte.
+    fn must_notice(
+        &mut self,
+        place: &Place,
+        (left, right): (bool, [u8; 1]),
+        what: &str,
+    ) -> Result<(), Over> {
+        let Mounting { later, machine, arrays, .. } = self.begin_mount(1);
         let volume = match wait(&machine, "the mount of a volume with rot", &later)? {
             Ok(volume) => volume,
             Err(error) => return self.fail("mounts", error.to_string()),
@@ -103,7 +140,7 @@ impl VolumeRun {
                 return self.fail("scrub_finds_rot", text);
             }
         }
-        Ok(())
+        self.over_arrays.stop(&machine, &arrays)
     }
 
     /// The device of a brick, and the byte of it where a block of its data area begins.

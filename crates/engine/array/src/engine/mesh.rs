@@ -6,7 +6,7 @@
 use crate::engine::split::{RequestInFlight, Split};
 use crate::engine::window::{Window, WindowReport};
 use crate::state::extent::Extent;
-use braid_device::{Bufs, Completion, IoError, Op};
+use braid_device::{Bufs, Completion, IoError, Op, Sought};
 use braid_shard::mailbox::{Attached, MeshEnd, Outboxes};
 use braid_shard::sync::{Promise, Promised, promise};
 use braid_shard::{Buf, BufMut, IdleHook, Loan, Shard, ShardId};
@@ -36,6 +36,8 @@ pub(crate) enum Work {
     Zero { unit: u64, extent: Extent, unmap: bool, fua: bool },
     /// Fill the loan with the array's bytes at `offset`, from redundancy where needed.
     Recover { offset: u64, loan: Loan, error: Option<IoError> },
+    /// Fill the loan with the array's bytes that are sought, if any member or combination has them.
+    FindAgreeing { sought: Sought, loan: Loan },
     /// Carry out one window of a job.
     Window(Window),
 }
@@ -59,6 +61,7 @@ enum Pending {
         index: u32,
         onto: Option<BufMut>,
     },
+    Agreeing(Promise<Option<BufMut>>),
     Window(Promise<WindowReport>),
 }
 
@@ -230,6 +233,19 @@ impl Mesh {
         self.send(to, Msg::Do { id, work: Work::Recover { offset, loan, error } });
     }
 
+    /// Has shard `to` look for `sought`.
+    pub(crate) fn find_agreeing(&self, to: ShardId, sought: Sought) -> Promised<Option<BufMut>> {
+        let (give, wait) = promise(&self.shard);
+        match self.shard.pool().get(sought.len).into_loan() {
+            Ok(loan) => {
+                let id = self.pending.borrow_mut().insert(Pending::Agreeing(give)) as u32;
+                self.send(to, Msg::Do { id, work: Work::FindAgreeing { sought, loan } });
+            }
+            Err(_) => give.fulfil(None),
+        }
+        wait
+    }
+
     pub(crate) fn window(&self, to: ShardId, window: Window) -> Promised<WindowReport> {
         let (give, wait) = promise(&self.shard);
         let id = self.pending.borrow_mut().insert(Pending::Window(give)) as u32;
@@ -255,6 +271,13 @@ impl Mesh {
             }
             (Some(Pending::Part { split, index, onto }), None) => {
                 split.part_done(index, result, onto);
+            }
+            (Some(Pending::Agreeing(promise)), loan) => {
+                let found = loan.and_then(|loan| match self.shard.pool().reclaim(loan) {
+                    Ok(buf) => Some(buf),
+                    Err(loan) => self.copied(loan, None),
+                });
+                promise.fulfil(found.filter(|_| result.is_ok()));
             }
             (_, Some(loan)) => self.give_back(loan),
             (_, None) => {}

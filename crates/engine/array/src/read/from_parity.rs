@@ -4,15 +4,53 @@ use crate::engine::Engine;
 use crate::engine::work::RecoverArgs;
 use crate::read::wide::Wide;
 use crate::redundancy::blocks::Blocks;
-use crate::redundancy::mend::{mend, piece_size};
+use crate::redundancy::mend::{mend, piece_size, write_over};
 use crate::state::extent::pieces;
 use crate::state::view::View;
-use braid_device::{IoError, IoErrorKind, Op, Request};
+use braid_device::{IoError, IoErrorKind, Op, Request, Sought};
 use braid_layout::{Parity, Place, Slot, StripeMap};
 use braid_shard::BufMut;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
+
+/// Looks for bytes of a chunk in what its member has, and in what the rest of the stripe makes of it: with P, and where there is Q
+/// without each other member in turn. What is found is written to the member.
+pub(crate) async fn find_agreeing(
+    engine: &Rc<Engine>,
+    parity: &Parity,
+    sought: Sought,
+) -> Option<BufMut> {
+    let (stripe, k, within) = parity.locate(sought.offset);
+    let end = within + sought.len as u64;
+    let _held = engine.locks.lock(stripe, within, end).await;
+    let _scratch = engine.scratch.take(sought.len as u64 * parity.slots() as u64).await;
+    let map = parity.map_stripe(stripe);
+    let slot = map.data_slot(k);
+    let at = parity.member_offset(stripe) + within;
+    let wanted = Wanted { map, slot, k, stripe, within, at, width: parity.q_width() };
+    let view = engine.view();
+    let mut buf = engine.shard.pool().get(sought.len);
+    let is_there = view.readable(slot, &wanted.bytes(sought.len));
+    if is_there && wanted.read_directly(engine, &view, &mut buf).await.is_ok() && sought.is(&buf) {
+        // What was given before came from memory, or was not what the member has.
+        engine.cache.forget(stripe, within..end);
+        return Some(buf);
+    }
+    let others = (0..map.slots()).filter(|other| *other != slot && map.q_slot().is_some());
+    for without in std::iter::once(None).chain(others.map(Some)) {
+        let mut avoid: SmallVec<[Slot; 4]> = without.into_iter().collect();
+        let computed = wanted.compute(engine, &view, &mut buf, &mut avoid).await;
+        if matches!(computed, Ok(true)) && sought.is(&buf) {
+            engine.cache.forget(stripe, within..end);
+            if is_there {
+                write_over(engine, &view, Place { slot, offset: at }, &buf).await;
+            }
+            return Some(buf);
+        }
+    }
+    None
+}
 
 /// The rows of one chunk that are wanted.
 struct Wanted {

@@ -10,6 +10,8 @@ use crate::state::view::View;
 use braid_device::{IoError, IoErrorKind, Request};
 use braid_format::SECTOR;
 use braid_layout::{Place, Slot};
+use braid_shard::plant::planted;
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -143,6 +145,32 @@ pub(crate) async fn mend(
         record_bad(engine, slot, view, bad, why, true).await;
     }
     Mended { written, all }
+}
+
+/// Writes good bytes over what a member has, and what is to replace it.
+pub(crate) async fn write_over(engine: &Rc<Engine>, view: &View, place: Place, good: &[u8]) {
+    if view.read_only || planted("agreeing-not-written") {
+        return;
+    }
+    let mut failed: SmallVec<[(Place, IoError); 2]> = SmallVec::new();
+    for slot in view.written_with(place.slot) {
+        let Some((device, data_offset)) = view.member(slot) else { continue };
+        let copy = engine.shard.pool().copy_of(good).freeze();
+        let request = Request::write(data_offset + place.offset, copy, false);
+        if let Err(error) = engine.sets.one(&**device, request).await.result {
+            failed.push((Place { slot, ..place }, error));
+        }
+    }
+    for (place, error) in failed {
+        match error.kind {
+            // It is tried once more, and the member's log, if it has one, says what it cannot hold.
+            IoErrorKind::Medium if !view.is_replacement(place.slot) => {
+                mend(engine, view, place, error, good, false).await;
+            }
+            _ => engine.home.fail_member(view.member_nr(place.slot), error).await,
+        }
+    }
+    engine.measured.count(|counters| counters.corrected_reads += 1);
 }
 
 /// True when the member of `slot` has failed because it could not be read, so that it needs no mending.

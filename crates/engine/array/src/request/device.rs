@@ -8,7 +8,8 @@ use crate::engine::home::News;
 use crate::read::start::read;
 use crate::write::start::write;
 use braid_device::{
-    Completion, Device, DeviceInfo, FindHoles, IoError, IoErrorKind, Op, Outcome, Request,
+    Completion, Device, DeviceInfo, FindAgreeing, FindHoles, IoError, IoErrorKind, Op, Outcome,
+    Request, Sought,
 };
 use std::cell::Cell;
 use std::ops::Range;
@@ -129,6 +130,10 @@ impl Device for ArrayDevice {
 
     fn waits_for_space(&self) -> bool {
         self.engine.home.reports.any_waits_for_space()
+    }
+
+    fn find_agreeing(&self, sought: Sought) -> FindAgreeing {
+        crate::read::agreeing::find(&self.engine, sought)
     }
 
     fn holes(&self, bytes: Range<u64>) -> FindHoles {

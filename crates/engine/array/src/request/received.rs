@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::mesh::{Msg, PieceDone, Work};
+use crate::read::agreeing;
 use crate::read::start::recover_here;
 use crate::write::start::{write_unit, zero_unit};
 use braid_device::{IoError, IoErrorKind};
@@ -25,6 +26,23 @@ pub(crate) fn carry_out(engine: &Rc<Engine>, from: ShardId, id: u32, work: Work)
                 engine.mesh.send(from, Msg::Done { id, result, loan });
             }
         },
+        Work::FindAgreeing { sought, loan } => {
+            let engine = Rc::clone(engine);
+            engine.shard.clone().spawn(async move {
+                let found = agreeing::find_here(&engine, sought).await;
+                let result = found.as_ref().map(|_| ()).ok_or(IoError::new(IoErrorKind::Medium));
+                let loan = match (found, engine.shard.pool().adopt_mut(loan)) {
+                    (found, Ok(mut onto)) => {
+                        if let Some(found) = found {
+                            onto.copy_from_slice(&found);
+                        }
+                        onto.into_loan().ok()
+                    }
+                    (_, Err(loan)) => Some(loan),
+                };
+                engine.mesh.send(from, Msg::Done { id, result, loan });
+            });
+        }
         Work::Window(window) => {
             let engine = Rc::clone(engine);
             engine.shard.clone().spawn(async move {

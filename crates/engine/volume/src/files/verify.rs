@@ -5,7 +5,7 @@ use crate::extents::{Brick, Stripe};
 use crate::namespace::Inode;
 use crate::stripes::Geometry;
 use crate::sums::{Of, Windows};
-use braid_device::Request;
+use braid_device::{Request, Sought};
 use braid_filesystem::Errno;
 use braid_format::volume::BLOCK;
 use braid_format::volume::sums::{UNKNOWN, sum_of};
@@ -110,6 +110,10 @@ impl Files {
                 && agrees(sum, again)
             {
                 bytes[range].copy_from_slice(again);
+                continue;
+            }
+            if !in_doubt && let Some(good) = self.recover_below(inode, source, block, sum).await {
+                bytes[range].copy_from_slice(&good);
                 continue;
             }
             match self.another_copy(inode, source, block..block + 1, Some(windows)).await {
@@ -224,8 +228,11 @@ impl Files {
         block: u64,
         windows: &Windows,
     ) -> Result<(), Errno> {
-        let good = self.another_copy(inode, source, block..block + 1, Some(windows)).await?;
         self.transactions.writable()?;
+        if self.recover_below(inode, source, block, windows.get(block)).await.is_some() {
+            return Ok(());
+        }
+        let good = self.another_copy(inode, source, block..block + 1, Some(windows)).await?;
         self.mend(inode, source, block, &good).await;
         Ok(())
     }
@@ -252,6 +259,34 @@ impl Files {
                 (block + 1) * BLOCK - 1
             );
         }
+    }
+
+    /// One block of `source` as its checksum says, out of the redundancy of its brick, if that is an array: it writes it over what is not
+    /// right itself. The caller holds the block.
+    async fn recover_below(
+        &self,
+        inode: &Inode,
+        source: &Source,
+        block: u64,
+        sum: u32,
+    ) -> Option<BufMut> {
+        let device = source.brick.device()?;
+        if sum == UNKNOWN || self.transactions.writable().is_err() {
+            return None;
+        }
+        let offset = source.byte_of(block);
+        let sought = Sought { offset, len: BLOCK as usize, sum, sum_of };
+        let good = device.find_agreeing(sought).await?;
+        self.sums.note_mended();
+        tracing::warn!(
+            brick = %source.brick.name(),
+            "file {}: bytes {} to {} were not what was written; they were recovered from the redundancy of the array, at byte {offset} of \
+             it. A disk that does this often is to be replaced: a scrub of the array may say which",
+            inode.ino(),
+            block * BLOCK,
+            (block + 1) * BLOCK - 1
+        );
+        Some(good)
     }
 
     /// One block of `source` as its brick has it.

@@ -49,13 +49,13 @@ impl Frail {
     }
 
     /// The oldest request that waits goes on.
-    fn release(&self) {
+    pub(super) fn release(&self) {
         let (request, done) = self.moods.held.borrow_mut().pop_front().expect("nothing waits");
         self.go_on(request, done);
     }
 
     /// The youngest request that waits goes on.
-    fn release_last(&self) {
+    pub(super) fn release_last(&self) {
         let (request, done) = self.moods.held.borrow_mut().pop_back().expect("nothing waits");
         self.go_on(request, done);
     }
@@ -94,7 +94,7 @@ pub(super) fn mount(world: &World, store: &ModelStore, caches: bool) -> (Rc<Volu
 }
 
 /// Lets everything else run until `is_so`.
-async fn until(volume: &Volume, is_so: impl Fn() -> bool) {
+pub(super) async fn until(volume: &Volume, is_so: impl Fn() -> bool) {
     for _ in 0..100_000 {
         if is_so() {
             return;

@@ -5,6 +5,7 @@ use super::sums::comes;
 use super::*;
 use crate::{BrickBack, VolumeError};
 use braid_device::{Device, IoErrorKind};
+use std::cell::Cell;
 use std::sync::Arc;
 
 const STRIPE: u64 = 128 << 10;
@@ -107,6 +108,61 @@ fn only_what_changed_is_copied_to_a_brick_that_is_back() {
         assert!(read_all(&volume, ino).await == content, "on the brick that was away");
         let new = volume.resolve(b"/b").await.unwrap();
         assert_eq!(read_all(&volume, new).await, vec![8; 100_000]);
+    });
+}
+
+#[test]
+fn a_brick_is_taken_back_when_writes_to_it_have_ended() {
+    let (world, store) = World::with_copies(STRIPE, &[8, 8], 2);
+    let (volume, bricks) = mount(&world, &store, true);
+    let returned = back(&world, 0, world.bricks[0].device());
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        write(&volume, ino, 0, &[1; 1 << 20]).await.unwrap();
+        volume.sync().await.unwrap();
+        // The region has its intent then, and the next write waits for no commit.
+        write(&volume, ino, 0, &[1; 128 << 10]).await.unwrap();
+        volume.sync().await.unwrap();
+        bricks[0].hold();
+        let own = Rc::clone(&volume);
+        let written = Rc::new(Cell::new(None));
+        let told = Rc::clone(&written);
+        volume.shard.spawn(async move {
+            told.set(Some(write(&own, ino, 0, &[2; 128 << 10]).await));
+        });
+        super::failing::until(&volume, || bricks[0].waiting() >= 1).await;
+        let before = bricks[0].waiting();
+        for stripe in 1..8 {
+            let own = Rc::clone(&volume);
+            volume.shard.spawn(async move {
+                let _ = own.read(ino, stripe * STRIPE, 4096).await;
+            });
+        }
+        super::failing::until(&volume, || bricks[0].waiting() > before).await;
+        bricks[0].fail(IoErrorKind::Gone);
+        // The read is answered, and shows that the brick has failed; the write is still there.
+        bricks[0].release_last();
+        super::failing::until(&volume, || !volume.brick(0).unwrap().is_there()).await;
+        let own = Rc::clone(&volume);
+        let taken = Rc::new(Cell::new(false));
+        let told = Rc::clone(&taken);
+        volume.shard.spawn(async move {
+            take_back(&own, returned).await.unwrap();
+            told.set(true);
+        });
+        for _ in 0..1000 {
+            volume.shard.yield_now().await;
+        }
+        assert!(!taken.get() && written.get().is_none(), "{} {:?}", taken.get(), written.get());
+        while bricks[0].waiting() > 0 {
+            bricks[0].release();
+        }
+        super::failing::until(&volume, || taken.get() && written.get().is_some()).await;
+        written.get().unwrap().unwrap();
+        comes(&volume, || !volume.status().incomplete).await;
+        for _ in 0..4 {
+            assert_eq!(read_all(&volume, ino).await[..128 << 10], [2; 128 << 10]);
+        }
     });
 }
 

@@ -1,6 +1,7 @@
 //! The filter: requests on their way through it.
 
 use super::kept::{BLOCK, Blocks, Kept};
+use crate::agreeing::{FindAgreeing, Sought};
 use crate::completion::{Completion, Outcome};
 use crate::device::Device;
 use crate::error::IoError;
@@ -223,6 +224,15 @@ impl Device for WriteBack {
 
     fn waits_for_silent(&self) -> bool {
         self.below.waits_for_silent()
+    }
+
+    fn find_agreeing(&self, sought: Sought) -> FindAgreeing {
+        let end = sought.offset.saturating_add(sought.len as u64);
+        // What is kept is newer than what lies below.
+        match self.kept.borrow().overlaps(&(sought.offset..end)) {
+            true => Sought::nowhere(),
+            false => self.below.find_agreeing(sought),
+        }
     }
 
     fn reservations(&self) -> Option<Rc<dyn Reservations>> {

@@ -1,5 +1,6 @@
 //! Arrays on RAM members under a virtual clock, from creation to stop.
 
+mod agreeing;
 mod apart;
 mod assembly;
 mod bad_blocks;
