@@ -12,6 +12,7 @@ use braid_format::volume::extent::{self, PER_GROUP, STRIPE_RANGE};
 use braid_format::volume::inode::InodeRecord;
 use braid_format::volume::job::JobRecord;
 use braid_format::volume::project::ProjectRecord;
+use braid_format::volume::snapshot::{self, Saved, SnapshotRecord, SubvolumeRecord};
 use braid_format::volume::space::{self, GROUP_BLOCKS};
 use braid_format::volume::sums;
 use braid_format::volume::volume_record::VolumeRecord;
@@ -163,6 +164,47 @@ pub const MARK: Target = Target {
     ..PLAIN
 };
 
+/// A snapshot.
+pub const SNAPSHOT: Target = Target {
+    name: "snapshot",
+    what: "snapshot of a folder of a volume",
+    fields: &[le(0, 2), le(2, 1), le(4, 4), le(8, 8), le(16, 8), le(24, 1)],
+    run: |input| {
+        read_back(
+            input,
+            |bytes| SnapshotRecord::parse(7, bytes),
+            SnapshotRecord::encode,
+            |record| must(snapshot::is_name(&record.name), "its name can be that of a folder"),
+        )
+    },
+    ..PLAIN
+};
+
+/// A folder of which there can be snapshots.
+pub const SUBVOLUME: Target = Target {
+    name: "subvolume",
+    what: "folder of which there can be snapshots",
+    fields: &[le(0, 8), le(8, 2), le(10, 1)],
+    run: |input| {
+        read_back(
+            input,
+            |bytes| SubvolumeRecord::parse(7, bytes),
+            SubvolumeRecord::encode,
+            |record| must(record.parent != 7, "it does not lie in itself"),
+        )
+    },
+    ..PLAIN
+};
+
+/// A value that was saved for a snapshot.
+pub const SAVED: Target = Target {
+    name: "saved",
+    what: "value that a record had before it changed",
+    fields: &[le(0, 1)],
+    run: |input| read_back(input, Saved::parse, |saved| saved.clone().encode(), |_| Ok(())),
+    ..PLAIN
+};
+
 /// A brick.
 pub const BRICK_RECORD: Target = Target {
     name: "brick-record",
@@ -305,6 +347,18 @@ fn key(input: &[u8]) -> Result<Verdict, String> {
     }
     if let Some(brick) = keys::brick_of(input) {
         must(keys::brick(brick) == input, "a brick's key is read as it is built")?;
+        known = true;
+    }
+    if let Some((of, id)) = keys::saved_of(input) {
+        must(keys::saved(of, id) == input, "the key of a saved value is read as it is built")?;
+        known = true;
+    }
+    if let Some(id) = keys::snapshot_of(input) {
+        must(keys::snapshot(id) == input, "a snapshot's key is read as it is built")?;
+        known = true;
+    }
+    if let Some(id) = keys::subvolume_of(input) {
+        must(keys::subvolume(id) == input, "a subvolume's key is read as it is built")?;
         known = true;
     }
     let named = matches!(tag, Some(b'D' | b'X')) && input.len() >= 9;

@@ -6,6 +6,7 @@ use super::walk::Walk;
 use braid_filesystem::{Ino, ROOT};
 use braid_format::volume::entry::ByName;
 use braid_format::volume::keys;
+use braid_format::volume::snapshot::{file_of, snapshot_of};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Directories above a name, at most: a damaged tree may go round.
@@ -17,7 +18,7 @@ impl Walk {
         let mut wanted: BTreeSet<Ino> = {
             let report = self.report.borrow();
             let named = report.lost.iter().chain(&report.rotten).chain(&report.mended);
-            named.map(|lost| lost.ino).collect()
+            named.map(|lost| file_of(lost.ino)).collect()
         };
         if wanted.is_empty() {
             return Ok(());
@@ -49,7 +50,11 @@ impl Walk {
         let mut report = self.report.borrow_mut();
         let CheckReport { lost, rotten, mended, .. } = &mut *report;
         for lost in lost.iter_mut().chain(rotten).chain(mended) {
-            lost.path = path_of(&names, lost.ino);
+            let path = path_of(&names, file_of(lost.ino));
+            lost.path = match self.on.snapshots.get(snapshot_of(lost.ino)) {
+                Some(snapshot) => format!("{path} in snapshot {}", snapshot.name),
+                None => path,
+            };
         }
         Ok(())
     }
