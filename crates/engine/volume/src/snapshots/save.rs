@@ -9,6 +9,12 @@ use braid_format::volume::snapshot::Saved;
 use braid_kv::{Change, StoreError};
 use std::collections::BTreeMap;
 
+/// Records that the store is asked for before its answers are waited for.
+const AT_ONCE: usize = 512;
+
+/// The newest snapshot that sees each file.
+type Newest = BTreeMap<Ino, Option<u32>>;
+
 impl Snapshots {
     /// The values of before that are to be committed together with `batch`. The store has the transaction before it.
     ///
@@ -23,8 +29,6 @@ impl Snapshots {
         if !self.any() {
             return Ok(saved);
         }
-        let store = transactions.store();
-        let next_ino = self.next_ino();
         // A job that moves what is saved says itself what is to be saved.
         let mut own = BTreeMap::new();
         for (of, id) in
@@ -32,48 +36,77 @@ impl Snapshots {
         {
             own.insert(of, id.max(own.get(of).copied().unwrap_or(0)));
         }
-        let mut newest_of = BTreeMap::new();
-        for (key, _) in batch.iter().filter(|(key, _)| keys::is_saved(key)) {
-            let Some(ino) = keys::ino_of(key).filter(|ino| *ino < next_ino) else { continue };
-            let newest = match newest_of.get(&ino) {
-                Some(known) => *known,
-                None => {
-                    let newest = self.newest_stored(transactions, ino).await?;
-                    newest_of.insert(ino, newest);
-                    newest
-                }
-            };
-            let Some(newest) = newest else { continue };
-            if own.get(&key[..]).is_some_and(|id| *id >= newest) {
-                continue;
-            }
-            // As the store has it: what is saved by a later transaction may be lost in a crash that this one survives.
-            let end = keys::after(&keys::saved(key, u32::MAX));
-            if !store.scan(&keys::saved(key, newest), &end, 1).await?.is_empty() {
-                continue;
-            }
-            let value = store.get(key).await?;
-            self.note_saved(newest, key);
-            let value = value.map_or(Saved::Absent, Saved::Value);
-            saved.push((keys::saved(key, newest), Some(value.encode())));
+        let next_ino = self.next_ino();
+        let old = batch.iter().filter(|(key, _)| keys::is_saved(key)).filter_map(|(key, _)| {
+            let ino = keys::ino_of(key).filter(|ino| *ino < next_ino)?;
+            Some((&key[..], ino))
+        });
+        let old: Vec<(&[u8], Ino)> = old.collect();
+        let mut newest = Newest::new();
+        for some in old.chunks(AT_ONCE) {
+            self.find_newest(transactions, some, &mut newest).await?;
+            let seen = some.iter().filter_map(|(key, ino)| Some((*key, (*newest.get(ino)?)?)));
+            let unsaved =
+                seen.filter(|(key, newest)| own.get(key).is_none_or(|saved| saved < newest));
+            self.save_some(transactions, unsaved, &mut saved).await?;
         }
         Ok(saved)
     }
 
-    /// The newest snapshot that sees a file as the store has it.
-    async fn newest_stored(
+    /// Saves the values of records for the newest snapshots that see them, but for those that are saved.
+    async fn save_some(
         &self,
         transactions: &Transactions,
-        ino: Ino,
-    ) -> Result<Option<u32>, StoreError> {
-        if self.all_of_root() {
-            return Ok(self.newest(0, ino));
+        records: impl Iterator<Item = (&[u8], u32)>,
+        saved: &mut Vec<Change>,
+    ) -> Result<(), StoreError> {
+        let store = transactions.store();
+        let asked = records.map(|(key, newest)| {
+            // As the store has it: what is saved by a later transaction may be lost in a crash that this one survives.
+            let end = keys::after(&keys::saved(key, u32::MAX));
+            let known = store.scan(&keys::saved(key, newest), &end, 1);
+            (key, newest, known, store.get(key))
+        });
+        // Answers are on their way before the first is waited for.
+        let asked: Vec<_> = asked.collect();
+        for (key, newest, known, value) in asked {
+            if !known.await?.is_empty() {
+                continue;
+            }
+            let value = value.await?.map_or(Saved::Absent, Saved::Value);
+            self.note_saved(newest, key);
+            saved.push((keys::saved(key, newest), Some(value.encode())));
         }
-        let Some(bytes) = transactions.store().get(&keys::inode(ino)).await? else {
-            return Ok(None);
-        };
-        let record = InodeRecord::parse(ino, &bytes);
-        let record = record.map_err(|error| StoreError::Damaged(error.to_string()))?;
-        Ok(self.newest(record.subvolume, ino))
+        Ok(())
+    }
+
+    /// Finds the newest snapshots that see files as the store has them.
+    async fn find_newest(
+        &self,
+        transactions: &Transactions,
+        records: &[(&[u8], Ino)],
+        newest: &mut Newest,
+    ) -> Result<(), StoreError> {
+        let inos = records.iter().map(|(_, ino)| *ino);
+        if self.all_of_root() {
+            newest.extend(inos.map(|ino| (ino, self.newest(0, ino))));
+            return Ok(());
+        }
+        let mut asked = BTreeMap::new();
+        for ino in inos.filter(|ino| !newest.contains_key(ino)) {
+            asked.entry(ino).or_insert_with(|| transactions.store().get(&keys::inode(ino)));
+        }
+        for (ino, answer) in asked {
+            let found = match answer.await? {
+                None => None,
+                Some(bytes) => {
+                    let record = InodeRecord::parse(ino, &bytes);
+                    let record = record.map_err(|error| StoreError::Damaged(error.to_string()))?;
+                    self.newest(record.subvolume, ino)
+                }
+            };
+            newest.insert(ino, found);
+        }
+        Ok(())
     }
 }
