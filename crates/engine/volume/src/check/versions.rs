@@ -10,7 +10,7 @@ impl Walk {
     /// Names the blocks that snapshots have. In the `first` pass saved values are held against the snapshots that there are,
     /// too.
     pub(super) async fn name_versions(&self, first: bool) -> Result<(), Halt> {
-        // What files let go is saved by then.
+        // Extents that files have let go are saved then.
         self.on.commits.sync_all().await?;
         let mut cursor = Some(if first { b"Z".to_vec() } else { b"ZP".to_vec() });
         let end = if first { keys::after(b"Z") } else { keys::after(b"ZP") };

@@ -438,7 +438,7 @@ impl ExtentMap {
     ) -> Result<Option<Replaced>, Errno> {
         let extent = group.get(stripe);
         let brick = self.bricks.get(extent.brick).filter(|brick| brick.is_there());
-        // What a snapshot has, too, ends where it ends.
+        // One that a snapshot has, too, is not made longer: the snapshot's would be.
         let Some(brick) = brick.filter(|_| !group.is_shared(stripe)) else {
             return Ok(None);
         };

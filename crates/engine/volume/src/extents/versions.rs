@@ -136,7 +136,7 @@ impl ExtentMap {
         let (ino, number) = (file_of(file.ino()), group.key().1);
         let at = (stripe % PER_GROUP) as usize;
         let _held = self.snapshots.versions.exclusive(ino..ino + 1).await;
-        // Who reads the old blocks by way of a snapshot comes to an end, and others find the new ones.
+        // Reads of the old blocks by way of a snapshot end first, and later ones find the new blocks.
         let _shut = self.snapshots.readers.shut().await;
         let versions = self.all_versions(file, number).await?;
         let is_now = file.ino() == ino;

@@ -22,7 +22,7 @@ impl Files {
         len: usize,
         room: Option<BufMut>,
     ) -> Result<Buf, Errno> {
-        // What is in a snapshot does not go away meanwhile.
+        // Blocks of a snapshot are not freed meanwhile.
         let _inside = match snapshot_of(ino) {
             0 => None,
             _ => Some(self.snapshots.readers.enter().await),

@@ -35,7 +35,7 @@ impl Files {
     /// # Errors
     /// When the store fails, or a record is damaged.
     pub async fn scrub(&self, inode: &Rc<Inode>, range: Range<u64>) -> Result<Scrubbed, Errno> {
-        // What is in a snapshot does not go away meanwhile.
+        // Blocks of a snapshot are not freed meanwhile.
         let is_old = snapshot_of(inode.ino()) != 0;
         let _inside = if is_old { Some(self.snapshots.readers.enter().await) } else { None };
         let _held = inode.locks.shared(range.clone()).await;

@@ -41,7 +41,7 @@ impl Files {
                 continue;
             }
             let kept = self.trusted(inode, stripe, copy) & !covered;
-            // What is kept has to fit, too, and what was reserved stays so.
+            // It stays as long as it was: the kept bytes have to fit, and reserved space stays reserved.
             let old = u64::from(extent.blocks);
             let needed = needed.max(old);
             let room = self.inodes.room_for(inode).saturating_add(old);

@@ -87,7 +87,7 @@ impl Mover {
         let job = running.record.get();
         let mut cursor = Some(first_version());
         while let Some(from) = cursor.take() {
-            // What a removed one has is freed soon, and cannot be moved.
+            // The blocks of a removed one are freed soon, and cannot be moved.
             while self.snapshots.any_going() {
                 running.check()?;
                 self.shard.sleep(STEP_NANOS).await;

@@ -15,7 +15,7 @@ use std::rc::Rc;
 /// Records that are looked for at a time.
 const AT_ONCE: usize = 1024;
 
-/// What is recorded of snapshots.
+/// The recorded snapshots and subvolumes.
 #[derive(Default)]
 pub struct Recorded {
     snapshots: BTreeMap<u32, SnapshotRecord>,
@@ -29,13 +29,13 @@ pub struct Snapshots {
     subvolumes: RefCell<BTreeMap<u16, SubvolumeRecord>>,
     /// Grows whenever it changes which snapshots see what.
     changes: Cell<u64>,
-    /// Who reads data of a file in a snapshot is inside: what it reads is not freed, or moved, meanwhile.
+    /// Readers of data of files in snapshots are inside: what they read is not freed, or moved, meanwhile.
     pub readers: Rc<Gate>,
-    /// Held by who changes saved extents of a file.
+    /// Held while saved extents of a file change.
     pub versions: Rc<RangeLocks>,
-    /// Held by who takes a snapshot, or takes one away.
+    /// Held while a snapshot is taken, or taken away.
     pub taking: Rc<RangeLocks>,
-    /// Held by who frees what only a removed one has.
+    /// Held while the blocks are freed that only a removed one has.
     pub freeing: Rc<RangeLocks>,
     /// Keys of which something was saved for a snapshot that is being removed.
     late: RefCell<BTreeSet<Vec<u8>>>,

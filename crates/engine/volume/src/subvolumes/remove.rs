@@ -44,7 +44,7 @@ impl Volume {
             self.set_state(id, &record, SnapshotState::There);
             return Err(error.into());
         }
-        // Who reads it still comes to an end.
+        // Reads that have begun come to an end.
         drop(self.snapshots.readers.shut().await);
         self.inodes.forget_snapshot(id);
         self.namespace.forget_names();

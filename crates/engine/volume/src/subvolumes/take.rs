@@ -62,7 +62,7 @@ impl Volume {
                 "the folder has a snapshot {name} already: choose another name, or remove that one first"
             )));
         }
-        // So that there is less to do while everything waits.
+        // Less is left to do then while everything waits.
         self.sync_all().await.map_err(failed)?;
         let id = self.record.new_snapshot();
         let id =
@@ -82,7 +82,7 @@ impl Volume {
             return Err(error.into());
         }
         self.snapshots.set(id, record.clone());
-        // What is in memory was the file's own.
+        // Extents in memory are taken for the file's own.
         self.extents.release_all();
         drop(_shut);
         Ok(self.snapshot_status(id, &record).await)

@@ -40,7 +40,7 @@ pub fn file_of(ino: u64) -> u64 {
     ino & (INO_END - 1)
 }
 
-/// How far a snapshot is.
+/// The state of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotState {
     /// It can be read.
@@ -56,7 +56,7 @@ pub enum SnapshotState {
 pub struct SnapshotRecord {
     /// The subvolume that it is of.
     pub subvolume: u16,
-    /// How far it is.
+    /// Its state.
     pub state: SnapshotState,
     /// Files from this number on were made later.
     pub next_ino: u64,
