@@ -11,6 +11,16 @@ use super::row::{Making, NONE};
 use super::{BUCKETS, Buckets, BucketsError, ROWS_MAX, bucket};
 use std::collections::BTreeMap;
 
+/// Further passes over the rows after a change, at most.
+const PASSES_MAX: usize = 4;
+
+/// The copies in these rows that were in none of those `before`.
+fn moved(before: &[Vec<usize>], rows: &[Vec<usize>]) -> usize {
+    let is_new =
+        |row: &Vec<usize>, bucket: usize| before.iter().all(|before| before[bucket] != row[bucket]);
+    rows.iter().map(|row| (0..BUCKETS).filter(|&bucket| is_new(row, bucket)).count()).sum()
+}
+
 impl Buckets {
     /// The number of rows: 1 to [`ROWS_MAX`].
     pub fn rows(&self) -> usize {
@@ -75,26 +85,42 @@ impl Buckets {
         let domains = self.domains_of(&ids);
         let mut old: Vec<Vec<usize>> = vec![places(before)];
         old.extend(self.further.iter().map(|row| places(row)));
-        let mut above: Vec<Vec<usize>> = vec![places(&self.table)];
-        for row in 1..self.rows() {
-            let making = Making {
-                weights: &weights,
-                domains: &domains,
-                above: &above,
-                before: &old[..=row],
-            };
-            let Some(made) = making.assign() else {
-                self.further[row - 1..].iter_mut().for_each(Vec::clear);
-                break;
-            };
-            self.further[row - 1] = made.iter().map(|&at| ids[at]).collect();
-            above.push(made);
-        }
-        let is_new = |row: &Vec<usize>, bucket: usize| {
-            old[..=had].iter().all(|old| old[bucket] != row[bucket])
+        let table = places(&self.table);
+        let make = |before: &[Vec<usize>]| {
+            let mut above = vec![table.clone()];
+            for row in 1..self.rows() {
+                let making = Making {
+                    weights: &weights,
+                    domains: &domains,
+                    above: &above,
+                    before: &before[..=row],
+                };
+                match making.assign() {
+                    Some(made) => above.push(made),
+                    None => break,
+                }
+            }
+            above
         };
-        let rows = above.iter().take(had + 1);
-        rows.map(|row| (0..BUCKETS).filter(|&bucket| is_new(row, bucket)).count()).sum()
+        let mut above = make(&old);
+        // A row that is made after others may leave them something to do. What stays then would move when nothing changes.
+        for _ in 0..PASSES_MAX {
+            if above.len() < self.rows() {
+                break;
+            }
+            let again = make(&above);
+            if moved(&above, &again) <= BUCKETS / 100 {
+                break;
+            }
+            above = again;
+        }
+        for (row, further) in self.further.iter_mut().enumerate() {
+            *further = match above.get(row + 1) {
+                Some(made) => made.iter().map(|&at| ids[at]).collect(),
+                None => Vec::new(),
+            };
+        }
+        moved(&old[..=had], &above[..above.len().min(had + 1)])
     }
 
     /// A number for the domain of each brick.
