@@ -127,6 +127,30 @@ fn a_snapshot_shows_everything_as_it_was() {
 }
 
 #[test]
+fn a_folder_in_a_snapshot_lists_its_own_names_whatever_its_number() {
+    let (world, store) = World::new(STRIPE, &[16]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let mut folders = Vec::new();
+        for number in 0..300 {
+            let name = format!("d{number}");
+            let folder = make(&volume, ROOT, &name, Kind::Directory).await.unwrap().attr.ino;
+            folders.push((folder, name));
+        }
+        for (folder, name) in &folders {
+            make(&volume, *folder, &format!("in-{name}"), Kind::File).await.unwrap();
+        }
+        // The last octet of one of the numbers is the highest.
+        assert!(folders.iter().any(|(folder, _)| folder & 0xff == 0xff));
+        take(&volume, "one").await;
+        for (_, name) in &folders {
+            let was = old(&volume, &format!("one/{name}")).await;
+            assert_eq!(names(&volume, was).await, [format!("in-{name}")]);
+        }
+    });
+}
+
+#[test]
 fn nothing_in_a_snapshot_changes() {
     let (world, store) = World::new(STRIPE, &[16]);
     let volume = world.mount(&store);

@@ -6,15 +6,19 @@
 
 use super::Transactions;
 use braid_format::volume::keys;
-use braid_format::volume::snapshot::{Saved, file_of, in_snapshot, snapshot_of};
+use braid_format::volume::snapshot::{INO_END, Saved, in_snapshot, snapshot_of};
 use braid_kv::{Pair, StoreError};
 use std::collections::BTreeMap;
 
 /// Saved values that are looked for at a time.
 const AT_ONCE: usize = 256;
 
+/// The key without the snapshot in its file number. The end of a range may be shorter than that number.
 fn real(key: &[u8]) -> Vec<u8> {
-    keys::ino_of(key).map_or_else(|| key.to_vec(), |ino| keys::with_ino(key, file_of(ino)))
+    let mut bytes = key.to_vec();
+    let mask = (INO_END - 1).to_be_bytes();
+    bytes.iter_mut().skip(1).zip(mask).for_each(|(byte, mask)| *byte &= mask);
+    bytes
 }
 
 impl Transactions {
