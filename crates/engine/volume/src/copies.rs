@@ -61,13 +61,10 @@ impl Volume {
         while let Some(folder) = folders.pop_front() {
             let mut cookie = 0;
             loop {
-                let entries = match self.namespace.read_entries(folder, cookie, AT_ONCE).await {
-                    // It was removed meanwhile.
-                    Err(Errno::Stale | Errno::NotFound) => break,
-                    other => other?,
-                };
-                let Some(last) = entries.last() else { break };
-                cookie = last.cookie;
+                let entries = self.namespace.next_entries(folder, &mut cookie, AT_ONCE).await?;
+                if entries.is_empty() {
+                    break;
+                }
                 for entry in &entries {
                     match self.inodes.get(entry.ino).await {
                         Err(Errno::Stale) => {}

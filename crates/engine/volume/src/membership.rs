@@ -340,7 +340,7 @@ impl Membership {
         Ok(brick)
     }
 
-    /// What the next mount has to know of the failure of a brick is durable, and nothing is on its way to it any more but what
+    /// All that the next mount has to know of the failure of a brick is durable, and nothing is on its way to it any more but what
     /// belongs to changes of files. From then on superblocks may say that it is there again.
     ///
     /// # Errors

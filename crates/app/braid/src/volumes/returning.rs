@@ -48,7 +48,7 @@ impl Volumes {
             );
         }
         let uuid = status.uuid;
-        // What is left of its former life may hold the lock of the same device.
+        // A remainder of its former life may hold the lock of the same device.
         let before = match member.is_remote() {
             true => None,
             false => {

@@ -123,7 +123,7 @@ fn a_disk_that_was_missing_is_used_again_by_command() {
     read(&scene, 0..8, 0);
     read(&scene, 8..12, 50);
     read(&scene, 12..16, 0);
-    // What it was before is no copy to go on with.
+    // As it was before it is no copy to go on with.
     let said = scene.run("take-back pool b --json").ok();
     assert!(said.contains("is used again"), "{said}");
     scene.unmount("pool");

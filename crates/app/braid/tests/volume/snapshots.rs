@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 const MIB: usize = 1 << 20;
 
-/// What can be seen of a file: mode, links, size, time of the last write, attributes, content or target.
+/// All that can be seen of a file: mode, links, size, time of the last write, attributes, content or target.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     about: String,

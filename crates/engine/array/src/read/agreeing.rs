@@ -1,7 +1,7 @@
 //! Bytes that are known by their checksum: a user of the array has found that what a read gives is not what was written, and
 //! has them looked for in every copy, or in all that can be computed of them.
 //!
-//! What is found is written over the copies that differ, or to the member of the data. Parity is left as it is: it was what
+//! Bytes that are found are written over the copies that differ, or to the member of the data. Parity is left as it is: it was what
 //! agreed. At level 6 it may be Q that agreed, and P that has rotten; a check of the array finds that.
 
 use crate::engine::Engine;
@@ -100,7 +100,7 @@ async fn among_copies(
     Some(good)
 }
 
-/// What a member has, if it can be read; by its own redundancy, where it is an array and that agrees.
+/// The bytes of a member, if they can be read; by its own redundancy, where it is an array and that agrees.
 async fn read(
     engine: &Rc<Engine>,
     view: &View,

@@ -33,7 +33,7 @@ pub(crate) async fn find_agreeing(
     let mut buf = engine.shard.pool().get(sought.len);
     let is_there = view.readable(slot, &wanted.bytes(sought.len));
     if is_there && wanted.read_directly(engine, &view, &mut buf).await.is_ok() && sought.is(&buf) {
-        // What was given before came from memory, or was not what the member has.
+        // The bytes that were given before came from memory, or was not what the member has.
         engine.cache.forget(stripe, within..end);
         return Some(buf);
     }

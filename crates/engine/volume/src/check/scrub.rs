@@ -37,14 +37,11 @@ impl Walk {
     /// Reads what only snapshots have.
     async fn scrub_versions(&self, files: &Rc<Files>) -> Result<(), Halt> {
         let size = self.on.geometry.stripe;
-        let mut cursor = self.on.snapshots.any().then(|| b"ZP".to_vec());
+        let mut cursor = self.on.snapshots.any().then(|| keys::SAVED_EXTENTS.to_vec());
         while let Some(start) = cursor.take() {
-            let (pairs, next) = self.some_pairs(&start, &keys::after(b"ZP")).await?;
+            let (pairs, next) = self.some_pairs(&start, &keys::after(keys::SAVED_EXTENTS)).await?;
             for (key, _) in &pairs {
-                let Some((of, id)) = keys::saved_of(key) else { continue };
-                let (Some(ino), Some(group)) = (keys::ino_of(of), keys::second_of(of)) else {
-                    continue;
-                };
+                let Some((ino, group, id)) = keys::saved_extents_of(key) else { continue };
                 let own = self.on.extents.own_of(ino, group, id).await?;
                 let inode = match self.on.inodes.get(in_snapshot(ino, id)).await {
                     // The snapshot is being removed.

@@ -12,8 +12,8 @@ impl Walk {
     pub(super) async fn name_versions(&self, first: bool) -> Result<(), Halt> {
         // Extents that files have let go are saved then.
         self.on.commits.sync_all().await?;
-        let mut cursor = Some(if first { b"Z".to_vec() } else { b"ZP".to_vec() });
-        let end = if first { keys::after(b"Z") } else { keys::after(b"ZP") };
+        let prefix = if first { &b"Z"[..] } else { keys::SAVED_EXTENTS };
+        let (mut cursor, end) = (Some(prefix.to_vec()), keys::after(prefix));
         let mut strays = Vec::new();
         while let Some(start) = cursor.take() {
             let (pairs, next) = self.some_pairs(&start, &end).await?;

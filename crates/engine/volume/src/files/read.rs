@@ -8,7 +8,6 @@ use crate::stripes::{down, up};
 use braid_device::{Op, Request};
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::BLOCK;
-use braid_format::volume::snapshot::snapshot_of;
 use braid_shard::{Buf, BufMut};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -22,11 +21,7 @@ impl Files {
         len: usize,
         room: Option<BufMut>,
     ) -> Result<Buf, Errno> {
-        // Blocks of a snapshot are not freed meanwhile.
-        let _inside = match snapshot_of(ino) {
-            0 => None,
-            _ => Some(self.snapshots.readers.enter().await),
-        };
+        let _inside = self.go_inside(ino).await;
         let inode = self.inodes.file(ino).await?;
         let end = offset.saturating_add(len as u64);
         let _held = inode.locks.shared(offset..end).await;

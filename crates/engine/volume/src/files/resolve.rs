@@ -294,32 +294,50 @@ impl Files {
         }
         let kept = self.trusted(inode, stripe, copy);
         let _marked = self.mark(inode, stripe);
-        let reserved = loop {
+        let wants = wants(inode, stripe, copy);
+        let source = Extent { written: kept, ..extent };
+        let reserved =
+            self.copied_elsewhere(inode, stripe, source, wants, (wanted, needed)).await?;
+        let replaced = self.extents.publish(group, number, &reserved, kept);
+        self.inodes.extent_replaced(inode, replaced);
+        Ok(())
+    }
+
+    /// Reserves `wanted` blocks, or else `needed` ones, to which what is written of `source` is copied, an extent of a stripe that
+    /// they are to replace.
+    ///
+    /// # Errors
+    /// [`Errno::NoSpace`] or [`Errno::Quota`] when there is no room; [`Errno::Io`] when it cannot be read.
+    pub(super) async fn copied_elsewhere(
+        &self,
+        inode: &Rc<Inode>,
+        stripe: &Stripe,
+        source: Extent,
+        wants: Wants,
+        (wanted, needed): (u64, u64),
+    ) -> Result<Reservation, Errno> {
+        let old = u64::from(source.blocks);
+        loop {
             let wanted = within(self.inodes.room_for(inode).saturating_add(old), wanted, needed)?;
-            let wants = wants(inode, stripe, copy);
-            let reserved = self.extents.reserve_about(wants, wanted, needed).await?;
-            let moved = Extent { written: kept, ..extent };
-            match self.copy_to_stay(inode, stripe, moved, &reserved).await {
+            let reserved = self.extents.reserve_about(wants.clone(), wanted, needed).await?;
+            match self.copy_to_stay(inode, stripe, source, &reserved).await {
                 // Others may have taken what the project may take meanwhile.
                 Ok(()) if reserved.blocks().saturating_sub(old) > self.inodes.room_for(inode) => {}
-                Ok(()) => break reserved,
+                Ok(()) => return Ok(reserved),
                 // A brick that is found to be gone is left out next time.
                 Err(error)
-                    if reserved.brick().is_there() || !self.bricks.is_there(extent.brick) =>
+                    if reserved.brick().is_there() || !self.bricks.is_there(source.brick) =>
                 {
                     return Err(error);
                 }
                 Err(_) => {}
             }
-        };
-        let replaced = self.extents.publish(group, number, &reserved, kept);
-        self.inodes.extent_replaced(inode, replaced);
-        Ok(())
+        }
     }
 }
 
 /// As many blocks as are wanted, or as there is room for in the project, if that is as many as are needed.
-pub(super) fn within(room: u64, wanted: u64, needed: u64) -> Result<u64, Errno> {
+fn within(room: u64, wanted: u64, needed: u64) -> Result<u64, Errno> {
     if needed > room { Err(Errno::Quota) } else { Ok(wanted.min(room)) }
 }
 

@@ -35,9 +35,7 @@ impl Files {
     /// # Errors
     /// When the store fails, or a record is damaged.
     pub async fn scrub(&self, inode: &Rc<Inode>, range: Range<u64>) -> Result<Scrubbed, Errno> {
-        // Blocks of a snapshot are not freed meanwhile.
-        let is_old = snapshot_of(inode.ino()) != 0;
-        let _inside = if is_old { Some(self.snapshots.readers.enter().await) } else { None };
+        let _inside = self.go_inside(inode.ino()).await;
         let _held = inode.locks.shared(range.clone()).await;
         let blocks = range.start / BLOCK..range.end / BLOCK;
         let windows = self.sums.load(sums_of(inode), blocks).await?;

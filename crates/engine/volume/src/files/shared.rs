@@ -5,16 +5,25 @@
 
 use super::moving::Moved;
 use super::part::Files;
-use super::resolve::{Next, NextExtent, blocks_for, wants, within};
-use crate::extents::{Brick, Stripe};
+use super::resolve::{Next, NextExtent, blocks_for, wants};
+use crate::extents::{Avoid, Brick, Stripe, Wants};
+use crate::gate::Inside;
 use crate::namespace::Inode;
-use braid_filesystem::Errno;
+use braid_filesystem::{Errno, Ino};
 use braid_format::volume::BLOCK;
 use braid_format::volume::extent::Extent;
 use braid_format::volume::snapshot::{in_snapshot, snapshot_of};
 use std::rc::Rc;
 
 impl Files {
+    /// Goes in to read a file: blocks of a snapshot are not freed or moved meanwhile. `None`: it is in none.
+    pub(super) async fn go_inside(&self, ino: Ino) -> Option<Inside> {
+        match snapshot_of(ino) {
+            0 => None,
+            _ => Some(self.snapshots.readers.enter().await),
+        }
+    }
+
     /// A snapshot has an extent of the stripe, too, on a brick that is there.
     pub(super) fn is_shared(&self, stripe: &Stripe) -> bool {
         let mut copies = stripe.extents();
@@ -42,45 +51,30 @@ impl Files {
             }
             let kept = self.trusted(inode, stripe, copy) & !covered;
             // It stays as long as it was: the kept bytes have to fit, and reserved space stays reserved.
-            let old = u64::from(extent.blocks);
-            let needed = needed.max(old);
-            let room = self.inodes.room_for(inode).saturating_add(old);
-            let blocks = within(room, wanted.max(needed), needed)?;
-            let reservation = loop {
-                let mut wants = wants(inode, stripe, copy);
-                // The others leave their bricks as this one does, or stay.
-                wants.avoid = (0..stripe.rows())
-                    .filter(|other| *other != copy)
-                    .filter_map(|other| {
-                        let made =
-                            next.extents.iter().find(|made: &&NextExtent| made.copy == other);
-                        match made {
-                            Some(made) => Some(made.reservation.brick().id),
-                            None => {
-                                let extent = stripe.get(other);
-                                let stays =
-                                    !extent.is_hole() && !self.bricks.is_there(extent.brick);
-                                stays.then_some(extent.brick)
-                            }
-                        }
-                    })
-                    .collect();
-                let reserved = self.extents.reserve_about(wants, blocks, needed).await?;
-                let source = Extent { written: kept, ..extent };
-                match self.copy_to_stay(inode, stripe, source, &reserved).await {
-                    Ok(()) => break reserved,
-                    // A brick that is found to be gone is left out next time.
-                    Err(error)
-                        if reserved.brick().is_there() || !self.bricks.is_there(extent.brick) =>
-                    {
-                        return Err(error);
-                    }
-                    Err(_) => {}
-                }
+            let needed = needed.max(extent.blocks.into());
+            let wants = Wants {
+                avoid: self.next_of_others(stripe, copy, &next),
+                ..wants(inode, stripe, copy)
             };
+            let source = Extent { written: kept, ..extent };
+            let blocks = (wanted.max(needed), needed);
+            let reservation = self.copied_elsewhere(inode, stripe, source, wants, blocks).await?;
             next.extents.push(NextExtent { copy, reservation, kept });
         }
         if next.extents.is_empty() { Err(Errno::Io) } else { Ok(next) }
+    }
+
+    /// The bricks that the other copies of a stripe will be on: those that are replaced, too, leave theirs.
+    fn next_of_others(&self, stripe: &Stripe, copy: u8, next: &Next) -> Avoid {
+        let others = stripe.extents().filter(|(other, _)| *other != copy);
+        let bricks = others.filter_map(|(other, extent)| {
+            let made = next.extents.iter().find(|made| made.copy == other);
+            match made {
+                Some(made) => Some(made.reservation.brick().id),
+                None => (!self.bricks.is_there(extent.brick)).then_some(extent.brick),
+            }
+        });
+        bricks.collect()
     }
 
     /// Gives a stripe extents of its own, with all that is written of it, if a snapshot has them, too. The caller holds a part of

@@ -16,7 +16,7 @@ type Version = (Ino, u64, u32);
 
 /// The key before all saved groups of extents.
 pub(super) fn first_version() -> Vec<u8> {
-    b"ZP".to_vec()
+    keys::SAVED_EXTENTS.to_vec()
 }
 
 impl Mover {
@@ -31,11 +31,9 @@ impl Mover {
         {
             return Ok((Vec::new(), None));
         }
-        let (pairs, next) = self.transactions.scanned(from, &keys::after(b"ZP"), AT_ONCE).await?;
-        let versions = pairs.iter().filter_map(|(key, _)| {
-            let (of, id) = keys::saved_of(key)?;
-            Some((keys::ino_of(of)?, keys::second_of(of)?, id))
-        });
+        let (pairs, next) =
+            self.transactions.scanned(from, &keys::after(keys::SAVED_EXTENTS), AT_ONCE).await?;
+        let versions = pairs.iter().filter_map(|(key, _)| keys::saved_extents_of(key));
         Ok((versions.collect(), next))
     }
 

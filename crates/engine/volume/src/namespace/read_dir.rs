@@ -48,6 +48,24 @@ impl Namespace {
         }
     }
 
+    /// The entries of a folder behind `cookie`, which becomes that of the last; none: there are no more, or it was removed.
+    ///
+    /// # Errors
+    /// When the store fails, or a record is damaged.
+    pub async fn next_entries(
+        &self,
+        folder: Ino,
+        cookie: &mut u64,
+        max: usize,
+    ) -> Result<Vec<DirEntry>, Errno> {
+        let entries = match self.read_entries(folder, *cookie, max).await {
+            Err(Errno::Stale | Errno::NotFound) => Vec::new(),
+            other => other?,
+        };
+        *cookie = entries.last().map_or(*cookie, |last| last.cookie);
+        Ok(entries)
+    }
+
     /// See [`braid_filesystem::FileSystem::read_dir_plus`].
     pub async fn read_entries_plus(
         &self,

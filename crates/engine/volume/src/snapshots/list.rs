@@ -92,7 +92,7 @@ impl Snapshots {
     fn note_change(&self) {
         self.changes.set(self.changes.get() + 1);
         let known = self.list.borrow().keys().copied().collect();
-        self.transactions.note_snapshots(known, self.any());
+        self.transactions.note_snapshots(known);
     }
 
     /// The number of times so far that it has changed which snapshots see what.

@@ -8,6 +8,7 @@ use crate::namespace::Inode;
 use crate::volume::Volume;
 use braid_filesystem::{Errno, Ino, Kind};
 use braid_format::volume::snapshot::SubvolumeRecord;
+use braid_shard::range_locks::WHOLE;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
@@ -70,7 +71,7 @@ impl Volume {
         for id in self.snapshots.unmade() {
             let own = Rc::clone(self);
             self.shard.spawn(async move {
-                let _taking = own.snapshots.taking.exclusive(0..1).await;
+                let _taking = own.snapshots.taking.exclusive(WHOLE).await;
                 let marked = match own.mark_all(id).await {
                     Err(Stop::Refused(_)) => own.unmark_all(id).await,
                     Err(Stop::Failed(errno)) => Err(errno),
@@ -137,13 +138,10 @@ impl Volume {
             let mut cookie = 0;
             loop {
                 let gate = self.gate.enter().await;
-                let entries = match self.namespace.read_entries(folder, cookie, AT_ONCE).await {
-                    // It was removed meanwhile.
-                    Err(Errno::Stale | Errno::NotFound) => break,
-                    other => other?,
-                };
-                let Some(last) = entries.last() else { break };
-                cookie = last.cookie;
+                let entries = self.namespace.next_entries(folder, &mut cookie, AT_ONCE).await?;
+                if entries.is_empty() {
+                    break;
+                }
                 for entry in &entries {
                     let inode = match self.inodes.get(entry.ino).await {
                         Err(Errno::Stale) => continue,

@@ -10,6 +10,7 @@ use braid_filesystem::{Errno, Ino};
 use braid_format::volume::inode::InodeRecord;
 use braid_format::volume::keys;
 use braid_format::volume::snapshot::{Saved, SnapshotRecord, SnapshotState};
+use braid_shard::range_locks::WHOLE;
 use std::rc::Rc;
 
 /// Saved values that are looked for at a time.
@@ -29,7 +30,7 @@ impl Volume {
     ) -> Result<(), VolumeError> {
         let failed = |errno| VolumeError::File { doing: "removing a snapshot", errno };
         self.transactions.writable().map_err(failed)?;
-        let _taking = self.snapshots.taking.exclusive(0..1).await;
+        let _taking = self.snapshots.taking.exclusive(WHOLE).await;
         let subvolume = self.snapshots.subvolume_at(folder);
         let all = subvolume.map(|subvolume| self.snapshots.of(subvolume)).unwrap_or_default();
         let Some((id, record)) = all.iter().find(|(_, record)| record.name == name).cloned() else {
@@ -81,7 +82,7 @@ impl Volume {
     }
 
     async fn free_snapshot(&self, id: u32) -> Result<(), Errno> {
-        let _freeing = self.snapshots.freeing.exclusive(0..1).await;
+        let _freeing = self.snapshots.freeing.exclusive(WHOLE).await;
         let Some(record) = self.snapshots.get(id) else { return Ok(()) };
         if record.state == SnapshotState::Going {
             let mut cursor = Some(b"Z".to_vec());

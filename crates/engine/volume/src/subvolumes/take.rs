@@ -8,6 +8,7 @@ use braid_format::volume::BLOCK;
 use braid_format::volume::snapshot::{
     LISTING_NAME, SnapshotRecord, SnapshotState, file_of, is_name, snapshot_of,
 };
+use braid_shard::range_locks::WHOLE;
 use std::rc::Rc;
 
 /// A snapshot, as `braid volume snapshot` shows it.
@@ -49,7 +50,7 @@ impl Volume {
                     .into(),
             ));
         }
-        let _taking = self.snapshots.taking.exclusive(0..1).await;
+        let _taking = self.snapshots.taking.exclusive(WHOLE).await;
         let inode = self.inodes.directory(folder).await.map_err(failed)?;
         if self.namespace.has_name(folder, LISTING_NAME).await.map_err(failed)? {
             return Err(VolumeError::Refused(
@@ -67,7 +68,7 @@ impl Volume {
         let id = self.record.new_snapshot();
         let id =
             id.ok_or_else(|| VolumeError::Refused("no number for a snapshot is left".into()))?;
-        let _shut = self.gate.shut().await;
+        let shut = self.gate.shut().await;
         let record = SnapshotRecord {
             subvolume,
             state: SnapshotState::There,
@@ -84,7 +85,7 @@ impl Volume {
         self.snapshots.set(id, record.clone());
         // Extents in memory are taken for the file's own.
         self.extents.release_all();
-        drop(_shut);
+        drop(shut);
         Ok(self.snapshot_status(id, &record).await)
     }
 

@@ -80,9 +80,7 @@ pub struct Transactions {
     refused: Cell<u64>,
     /// It was said that the metadata is full, and there has not been much room since.
     told_full: Cell<bool>,
-    /// Values of before are saved for snapshots, which takes as much again.
-    saves: Cell<bool>,
-    /// The snapshots that there are.
+    /// The snapshots that there are. Values of before are saved for them, which takes as much again.
     snapshots: RefCell<BTreeSet<u32>>,
     closing: Cell<bool>,
     /// A commit is wanted, or one has ended.
@@ -113,17 +111,19 @@ impl Transactions {
             failed: RefCell::new(None),
             refused: Cell::new(0),
             told_full: Cell::new(false),
-            saves: Cell::new(false),
             snapshots: RefCell::default(),
             closing: Cell::new(false),
             changed: Notify::new(shard),
         })
     }
 
-    /// These are the snapshots that there are. `saves`: values of before are saved for some.
-    pub fn note_snapshots(&self, snapshots: BTreeSet<u32>, saves: bool) {
+    /// These are the snapshots that there are.
+    pub fn note_snapshots(&self, snapshots: BTreeSet<u32>) {
         *self.snapshots.borrow_mut() = snapshots;
-        self.saves.set(saves);
+    }
+
+    fn saves(&self) -> bool {
+        !self.snapshots.borrow().is_empty()
     }
 
     /// The store below.
@@ -184,7 +184,7 @@ impl Transactions {
     /// Objects that a transaction may change: fewer where the store may have no room for a larger commit.
     fn objects_max(&self) -> usize {
         let most = usize::try_from(self.store.space().changes).unwrap_or(usize::MAX);
-        if self.saves.get() { most / 2 } else { most }
+        if self.saves() { most / 2 } else { most }
     }
 
     fn ask_when_large(&self) {
@@ -437,7 +437,7 @@ impl Transactions {
         let space = self.store.space();
         // A commit may write a good part of the pages that its changes touch anew.
         let pending = self.pending_bytes().saturating_add(bytes);
-        let parts = if self.saves.get() { 6 } else { 3 };
+        let parts = if self.saves() { 6 } else { 3 };
         let wanted = space.used.saturating_add(pending.saturating_mul(parts));
         let is_full = wanted > room_of(&space);
         // Whoever asks for room gets an errno, which says nothing of metadata.

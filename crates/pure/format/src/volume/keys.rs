@@ -137,6 +137,15 @@ pub fn saved_of(key: &[u8]) -> Option<(&[u8], u32)> {
     Some((of, u32::from_be_bytes(*id)))
 }
 
+/// All saved groups of extents begin with this.
+pub const SAVED_EXTENTS: &[u8] = b"ZP";
+
+/// The file, the group and the snapshot of the key of a saved group of extents.
+pub fn saved_extents_of(key: &[u8]) -> Option<(u64, u64, u32)> {
+    let (of, id) = saved_of(key).filter(|(of, _)| of.first() == Some(&b'P'))?;
+    Some((ino_of(of)?, second_of(of)?, id))
+}
+
 /// True for the keys whose values are saved for snapshots before they change: those of files, their names, attributes, extents
 /// and checksums.
 pub fn is_saved(key: &[u8]) -> bool {

@@ -94,7 +94,7 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
     })
 }
 
-/// What was measured, and the seconds of a mount after a crash.
+/// The measured values, and the seconds of a mount after a crash.
 fn measure(effort: &Effort, stripes: u64) -> anyhow::Result<(Measured, f64)> {
     let folder = match &effort.disk {
         Some(disk) => tempfile::tempdir_in(disk),
@@ -108,7 +108,7 @@ fn measure(effort: &Effort, stripes: u64) -> anyhow::Result<(Measured, f64)> {
     Ok((measured, told.trim().parse().context("reading the seconds of a mount")?))
 }
 
-/// What a process of its own says of the volume in `folder`.
+/// The report of a process of its own about the volume in `folder`.
 fn in_a_child(folder: &Path, arguments: &[&str]) -> anyhow::Result<String> {
     let mut own = Command::new(std::env::current_exe().context("finding this program")?);
     let done = own.arg("large-volume").arg(folder).args(arguments).output();

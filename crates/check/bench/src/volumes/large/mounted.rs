@@ -25,7 +25,7 @@ const READ: u64 = 4096;
 /// Volumes of up to so many stripes are checked in the end, to see that their records are right.
 const CHECKED: u64 = 1_000_000;
 
-/// What was measured: times in seconds, latencies in nanoseconds, sizes in bytes.
+/// The measured values: times in seconds, latencies in nanoseconds, sizes in bytes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
     pub bytes: u64,

@@ -1,8 +1,8 @@
 //! Bytes of members that rot: a user of the array who knows their checksum has them looked for, and put right.
 
 use crate::array::Array;
+use crate::control::tests::latent_errors::{LEVELS, options};
 use crate::control::tests::world::{TestMember, World, members, pattern};
-use crate::options::CreateOptions;
 use braid_device::{Sought, Target};
 use braid_layout::Level;
 use std::cell::RefCell;
@@ -12,14 +12,6 @@ use std::sync::Arc;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;
-
-fn options(level: Level, disks: usize) -> CreateOptions {
-    CreateOptions {
-        chunk_size: (level != Level::Raid1).then_some(64 * KIB),
-        assume_clean: true,
-        ..CreateOptions::new("data", level, disks)
-    }
-}
 
 fn sum_of(bytes: &[u8]) -> u32 {
     bytes.iter().fold(7, |sum: u32, byte| sum.wrapping_mul(31).wrapping_add(u32::from(*byte)))
@@ -59,15 +51,7 @@ fn wrong(world: &World, array: &Array) -> Vec<u64> {
 
 #[test]
 fn what_has_rotten_is_found_in_the_rest_and_put_right() {
-    let levels = [
-        (Level::Raid1, 2),
-        (Level::Raid1, 3),
-        (Level::Raid4, 3),
-        (Level::Raid5, 3),
-        (Level::Raid6, 5),
-        (Level::Raid10, 4),
-    ];
-    for (level, disks) in levels {
+    for (level, disks) in LEVELS {
         for shards in [1, 2] {
             let (world, members) = (World::new(shards), members("m", disks, 3 * MIB));
             world.create(&members, options(level, disks));

@@ -19,7 +19,7 @@ const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
 
 /// Levels and members; of each at least two lose something.
-const LEVELS: [(Level, usize); 6] = [
+pub(super) const LEVELS: [(Level, usize); 6] = [
     (Level::Raid1, 2),
     (Level::Raid1, 3),
     (Level::Raid4, 3),
@@ -28,7 +28,7 @@ const LEVELS: [(Level, usize); 6] = [
     (Level::Raid10, 4),
 ];
 
-fn options(level: Level, disks: usize) -> CreateOptions {
+pub(super) fn options(level: Level, disks: usize) -> CreateOptions {
     CreateOptions {
         chunk_size: (level != Level::Raid1).then_some(64 * KIB),
         assume_clean: true,

@@ -89,7 +89,7 @@ impl Superblocks {
             // Next to what it has, and to what it gets.
             let between = superblock.generation + 1;
             let named = self.roster.borrow_mut().away.insert(id, between);
-            // What was noted and not written, the others do not say.
+            // The others do not say what was noted and not written.
             if named != Some(between) || !self.is_written() {
                 self.note_change();
                 self.passes(1, &turn).await?;
