@@ -14,6 +14,7 @@ const PLACES: &[&str] = &[
     "crates/runtime/shard/src/ring",
     "crates/runtime/shard/src/buffer",
     "crates/runtime/device/src/file",
+    "crates/export/fuse/src/clone",
     "crates/export/fuse/src/uring/entry",
     "crates/export/ublk/src/raw",
     "crates/export/vhost/src/fault",

@@ -96,8 +96,8 @@ struct Tables {
     #[arg(long)]
     quick: bool,
     /// Only tables whose name contains this text: memory, known, files, processor-time, stripe-size,
-    /// stripe-cache-size, curves, policies, jobs, shards, stacks, stacks-on-files, volumes, volumes-foreground, volumes-copies,
-    /// volumes-against-btrfs, volumes-large, volume-fuse-memory, volume-fuse-loop, volume-fuse-tree, volume-fuse-folder, against-md, dbench, instructions,
+    /// stripe-cache-size, curves, policies, jobs, shards, stacks, stacks-on-files, volumes, volumes-extents, volumes-foreground, volumes-copies,
+    /// volumes-checksums, volumes-snapshots, volumes-against-btrfs, volumes-copies-against-btrfs, volumes-large, volume-fuse-memory, volume-fuse-loop, volume-fuse-tree, volume-fuse-folder, against-md, dbench, instructions,
     /// volume-fairness, volume-metadata, doors, doors-against
     #[arg(long, default_value = "", value_name = "TEXT")]
     only: String,
@@ -135,7 +135,7 @@ type Make = fn(&Effort) -> anyhow::Result<Table>;
 
 fn measure(wanted: &Tables) -> anyhow::Result<()> {
     let effort = Effort { quick: wanted.quick, disk: wanted.disk.clone() };
-    let all: [(&str, Make); 28] = [
+    let all: [(&str, Make); 32] = [
         ("memory", memory::table),
         ("known", known::table),
         ("files", files::table),
@@ -149,9 +149,13 @@ fn measure(wanted: &Tables) -> anyhow::Result<()> {
         ("stacks", stacks::table),
         ("stacks-on-files", stacks::on_files),
         ("volumes", volumes::table),
+        ("volumes-extents", volumes::extents),
         ("volumes-foreground", volumes::foreground),
         ("volumes-copies", volumes::copies),
+        ("volumes-checksums", volumes::checksums),
+        ("volumes-snapshots", volumes::snapshots),
         ("volumes-against-btrfs", volumes::against_btrfs),
+        ("volumes-copies-against-btrfs", volumes::copies_against_btrfs),
         ("volumes-large", volumes::large::table),
         ("volume-fuse-memory", volumes::fuse::memory),
         ("volume-fuse-loop", volumes::fuse::on_loop),

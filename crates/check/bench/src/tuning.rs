@@ -3,7 +3,7 @@
 
 use crate::loads::sweep::{Variant, sweep};
 use crate::loads::virtual_time::sweep_in_virtual_time;
-use crate::plot::{Curve, Plot};
+use crate::plot::{Curve, Marks, Plot};
 use crate::tables::{Effort, Row, Table, demand, spread};
 use anyhow::Context;
 use braid_array::settings::Settings;
@@ -138,6 +138,7 @@ pub fn stripe_size(effort: &Effort) -> anyhow::Result<Table> {
             title: "Throughput by stripe_size, best = 1".to_owned(),
             x: "stripe_size, bytes".to_owned(),
             y: "part of the best".to_owned(),
+            marks: Marks::PowersOfTwo,
             curves,
         }],
     })
@@ -197,6 +198,7 @@ pub fn stripe_cache_size(effort: &Effort) -> anyhow::Result<Table> {
             title: "Throughput by stripe_cache_size, best = 1".to_owned(),
             x: "stripe_cache_size, lines".to_owned(),
             y: "part of the best".to_owned(),
+            marks: Marks::PowersOfTwo,
             curves,
         }],
     })
@@ -234,6 +236,7 @@ pub fn curves(effort: &Effort) -> anyhow::Result<Table> {
             title: title.to_owned(),
             x: x.to_owned(),
             y: "MB/s".to_owned(),
+            marks: Marks::PowersOfTwo,
             curves,
         })
     };

@@ -171,10 +171,11 @@ fn main() -> anyhow::Result<ExitCode> {
             for operation in operations {
                 let outcome = kills::run(&options, operation)?;
                 println!(
-                    "{}: {} kills, {} in a job, {} files compared, nothing lost",
+                    "{}: {} kills, {} in a job, {} hung, {} files compared, nothing lost",
                     operation.name(),
                     outcome.kills,
                     outcome.in_a_job,
+                    outcome.hung,
                     outcome.files_compared
                 );
             }

@@ -14,11 +14,12 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+const GET_FEATURES: u32 = 1;
 const SET_FEATURES: u32 = 2;
 const SET_OWNER: u32 = 3;
 const SET_MEM_TABLE: u32 = 5;
@@ -199,23 +200,30 @@ impl Relay {
         Ok(Relay { again })
     }
 
-    /// Back ends that were connected to after the first.
+    /// Back ends after the first that were told all of it.
     #[must_use]
     pub fn again(&self) -> u32 {
         self.again.load(Ordering::SeqCst)
     }
 }
 
-fn connect(back: &PathBuf) -> UnixStream {
+/// Connects to a back end that answers. The kernel takes some time to close the socket of one that was killed, and takes
+/// connections for it until then.
+fn connect(back: &Path) -> UnixStream {
     loop {
         match UnixStream::connect(back) {
-            Ok(stream) => return stream,
-            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            Ok(stream) if answers(&stream).unwrap_or(false) => return stream,
+            _ => std::thread::sleep(Duration::from_millis(5)),
         }
     }
 }
 
-fn relay(driver: &UnixStream, back: &PathBuf, again: &AtomicU32) -> io::Result<()> {
+fn answers(back: &UnixStream) -> io::Result<bool> {
+    Message::new(GET_FEATURES, Vec::new(), Vec::new()).send(back)?;
+    Ok(Message::receive(back)?.is_some())
+}
+
+fn relay(driver: &UnixStream, back: &Path, again: &AtomicU32) -> io::Result<()> {
     let mut set_up = SetUp::default();
     let mut stream = connect(back);
     loop {
@@ -225,8 +233,10 @@ fn relay(driver: &UnixStream, back: &PathBuf, again: &AtomicU32) -> io::Result<(
                 return Err(ErrorKind::InvalidData.into());
             }
             stream = connect(back);
-            set_up.repeat(&stream)?;
-            again.fetch_add(1, Ordering::SeqCst);
+            // One that ends meanwhile is seen to have ended in the next round.
+            if set_up.repeat(&stream).is_ok() {
+                again.fetch_add(1, Ordering::SeqCst);
+            }
             continue;
         }
         let Some(mut message) = Message::receive(driver)? else { return Ok(()) };
@@ -242,7 +252,6 @@ fn relay(driver: &UnixStream, back: &PathBuf, again: &AtomicU32) -> io::Result<(
 
 /// Messages that are answered in any case.
 fn is_question(code: u32) -> bool {
-    const GET_FEATURES: u32 = 1;
     const GET_VRING_BASE: u32 = 11;
     const GET_PROTOCOL_FEATURES: u32 = 15;
     const GET_QUEUE_NUM: u32 = 17;
@@ -258,4 +267,44 @@ fn readable_is_first(first: &UnixStream, second: &UnixStream) -> io::Result<bool
     let mut both = [PollFd::new(first, PollFlags::IN), PollFd::new(second, PollFlags::IN)];
     poll(&mut both, None)?;
     Ok(!both[0].revents().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FEATURES: [u8; 8] = 0x1234_5678_u64.to_ne_bytes();
+
+    /// Takes a connection, and answers the question that finds out if somebody is there.
+    fn take(back: &UnixListener) -> UnixStream {
+        let (stream, _) = back.accept().unwrap();
+        assert_eq!(Message::receive(&stream).unwrap().unwrap().code, GET_FEATURES);
+        Message::new(GET_FEATURES, FEATURES.to_vec(), Vec::new()).send(&stream).unwrap();
+        stream
+    }
+
+    #[test]
+    fn a_back_end_that_takes_a_connection_and_ends_is_not_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (front, path) = (folder.path().join("front"), folder.path().join("back"));
+        let back = UnixListener::bind(&path).unwrap();
+        let relay = Relay::start(&front, &path).unwrap();
+        let driver = UnixStream::connect(&front).unwrap();
+        let first = take(&back);
+        Message::new(SET_FEATURES, FEATURES.to_vec(), Vec::new()).send(&driver).unwrap();
+        assert_eq!(Message::receive(&first).unwrap().unwrap().body, FEATURES);
+        drop(first);
+        for _ in 0..3 {
+            drop(back.accept().unwrap());
+        }
+        let next = take(&back);
+        let told = Message::receive(&next).unwrap().unwrap();
+        assert_eq!((told.code, &told.body[..]), (SET_FEATURES, &FEATURES[..]));
+        // It counts after it has told all, of which this was the last.
+        let counted = (0..500).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            relay.again() > 0
+        });
+        assert!(counted && relay.again() == 1);
+    }
 }

@@ -25,6 +25,8 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(600);
 /// Bytes that braid has written when it is killed: a part of the smallest array.
 const KILLED_AT: usize = 400 << 10;
+/// Bytes after which it waits for that, on a machine that takes long: less than half of an array is to be resynced.
+const WAITS_AT: usize = 2 * KILLED_AT;
 const BITMAP_CHUNK: u64 = 64 << 10;
 
 /// An array of this page.
@@ -208,7 +210,12 @@ pub fn victim(folder: &Path, nr: usize) -> Result<(), String> {
     let patterns = Patterns::read(folder).map_err(|error| error.to_string())?;
     let braid = Braid::new(folder)?;
     braid.write_on_and_on(&case.cell, &case.name("braid"), &patterns.b(nr), |bytes| {
-        println!("{bytes}")
+        println!("{bytes}");
+        if bytes >= WAITS_AT {
+            loop {
+                std::thread::park();
+            }
+        }
     })
 }
 

@@ -9,17 +9,21 @@
 mod enabled;
 
 use braid_device::ram::Ram;
-use braid_filesystem::{Caller, Time};
-use braid_fuse::{Mount, MountOptions};
+use braid_filesystem::{Caller, Leases, Time};
+use braid_fuse::{Front, Mount, MountOptions};
 use braid_kv::Store;
 use braid_kv::model::ModelStore;
 use braid_shard::Shard;
+use braid_shard::mailbox::Remote;
 use braid_shard::threads::Shards;
-use braid_volume::{BrickDevice, Format, MountOf, NewBrick, Volume, first_records, noted_nowhere};
+use braid_volume::{
+    BrickDevice, Format, LeaseReader, MountOf, NewBrick, Volume, first_records, noted_nowhere,
+};
 use enabled::Enabled;
 use std::cell::RefCell;
 use std::process::Command;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
@@ -29,14 +33,31 @@ const BRICKS: [u64; 3] = [192, 256, 128];
 
 /// The volume between its start and its mount.
 #[derive(Default)]
-struct Ready(RefCell<Option<Rc<Volume>>>);
+struct Ready(RefCell<Option<Rc<Volume>>>, RefCell<Vec<Arc<Ram>>>);
+
+/// A further shard, which reads the bricks by itself.
+fn front(remote: Remote, bricks: Vec<Arc<Ram>>) -> Front {
+    let open = move |shard: &Shard| {
+        let brick = move |_: &Shard, uuid: Uuid| {
+            bricks.get(uuid.as_u128() as usize - 1).map(|ram| ram.device())
+        };
+        let reader = LeaseReader::new(shard, Box::new(brick));
+        shard.local::<Readers>().0.borrow_mut().push(Rc::clone(&reader));
+        reader as Rc<dyn Leases>
+    };
+    Front { remote, open: Box::new(open) }
+}
+
+/// Those of a shard.
+#[derive(Default)]
+struct Readers(RefCell<Vec<Rc<LeaseReader>>>);
 
 /// A volume that is mounted while this value is.
 struct Mounted {
     mount: Option<Mount>,
     dir: tempfile::TempDir,
     // After the mount: it needs the shard to its end.
-    _shards: Shards,
+    shards: Shards,
     _enabled: Option<Enabled>,
 }
 
@@ -46,7 +67,8 @@ fn now() -> Time {
 }
 
 async fn start(shard: &Shard) {
-    let bricks: Vec<Ram> = BRICKS.iter().map(|size| Ram::new("ram", size << 20)).collect();
+    let ram = |size: &u64| Arc::new(Ram::new("ram", size << 20));
+    let bricks: Vec<Arc<Ram>> = BRICKS.iter().map(ram).collect();
     let of = |(size, id): (&u64, u128)| NewBrick {
         uuid: Uuid::from_u128(id),
         weight: *size,
@@ -73,13 +95,19 @@ async fn start(shard: &Shard) {
     };
     let volume = Volume::mount(shard, from).await.unwrap();
     *shard.local::<Ready>().0.borrow_mut() = Some(volume);
+    *shard.local::<Ready>().1.borrow_mut() = bricks;
 }
 
 impl Mounted {
     /// `None` where nothing can be mounted, or not so that requests come over io_uring.
     fn new(over_io_uring: bool) -> Option<Mounted> {
+        Mounted::on(1, over_io_uring)
+    }
+
+    /// The same, served by so many shards.
+    fn on(count: usize, over_io_uring: bool) -> Option<Mounted> {
         let enabled = if over_io_uring { Some(Enabled::new()?) } else { None };
-        let shards = braid_shard::threads::start(1).unwrap();
+        let shards = braid_shard::threads::start(count).unwrap();
         let remote = shards.remotes()[0].clone();
         let started = remote.call_async(move |shard, done| {
             let on = shard.clone();
@@ -93,18 +121,23 @@ impl Mounted {
         let mut options = MountOptions::new(dir.path(), "posix");
         options.io_uring = over_io_uring;
         options.access_lists = true;
+        // Further shards take part in everything.
+        options.share_from = 0;
         // What wedges is ended, so that a failed test leaves nothing behind that cannot be.
         options.patience = std::time::Duration::from_secs(36);
-        let mounted = Mount::start(
+        let rams = remote.call(|shard| shard.local::<Ready>().1.borrow().clone()).unwrap();
+        let others = shards.remotes()[1..].iter().map(|remote| front(remote.clone(), rams.clone()));
+        let mounted = Mount::start_on(
             options,
             remote,
+            others.collect(),
             |shard| shard.local::<Ready>().0.borrow_mut().take().unwrap(),
             |_| (),
         );
         match mounted {
             Ok(mount) => {
                 assert_eq!(mount.is_over_io_uring(), over_io_uring);
-                Some(Mounted { mount: Some(mount), dir, _shards: shards, _enabled: enabled })
+                Some(Mounted { mount: Some(mount), dir, shards, _enabled: enabled })
             }
             Err(error) => {
                 eprintln!("not run: {error}");
@@ -134,8 +167,8 @@ impl Drop for Mounted {
     }
 }
 
-fn passes_every_case(over_io_uring: bool) {
-    let Some(mounted) = Mounted::new(over_io_uring) else { return };
+fn passes_every_case(mounted: Option<Mounted>) {
+    let Some(mounted) = mounted else { return };
     let skipped = mounted.passes(&[]);
     // A mount that may not be written to was not given, and Linux refuses the other for all of FUSE.
     let known = |case: &str| case.contains("/erofs") || case.starts_with("fallocate/collapse");
@@ -193,45 +226,119 @@ fn an_overlay_lies_over_a_volume() {
     assert!(kind && std::os::unix::fs::MetadataExt::rdev(&hidden) == 0, "a whiteout");
 }
 
-fn holds_and_survives(over_io_uring: bool) {
-    let Some(mounted) = Mounted::new(over_io_uring) else { return };
+fn holds_and_survives(mounted: Option<Mounted>) {
+    let Some(mounted) = mounted else { return };
     mounted.passes(&["fsx", "--seed", "1", "--files", "2", "--operations", "1500"]);
     mounted.passes(&["stress", "--seed", "1", "--operations", "1500"]);
     mounted.passes(&["fill"]);
 }
 
-fn does_not_wedge(over_io_uring: bool) {
-    let Some(mounted) = Mounted::new(over_io_uring) else { return };
+fn does_not_wedge(mounted: Option<Mounted>) {
+    let Some(mounted) = mounted else { return };
     let limits = ["--seconds", "5", "--threads", "2", "--patience", "20"];
     mounted.passes(&[&["wedge"][..], &limits].concat());
 }
 
 #[test]
 fn a_volume_does_not_wedge() {
-    does_not_wedge(false);
+    does_not_wedge(Mounted::new(false));
 }
 
 #[test]
 fn a_volume_over_io_uring_does_not_wedge() {
-    does_not_wedge(true);
+    does_not_wedge(Mounted::new(true));
 }
 
 #[test]
 fn a_volume_passes_every_case() {
-    passes_every_case(false);
+    passes_every_case(Mounted::new(false));
 }
 
 #[test]
 fn a_volume_over_io_uring_passes_every_case() {
-    passes_every_case(true);
+    passes_every_case(Mounted::new(true));
 }
 
 #[test]
 fn a_volume_holds_what_random_operations_write_and_survives_being_full() {
-    holds_and_survives(false);
+    holds_and_survives(Mounted::new(false));
 }
 
 #[test]
 fn a_volume_over_io_uring_holds_what_random_operations_write_and_survives_being_full() {
-    holds_and_survives(true);
+    holds_and_survives(Mounted::new(true));
+}
+
+#[test]
+fn a_volume_on_two_shards_does_not_wedge() {
+    does_not_wedge(Mounted::on(2, false));
+}
+
+#[test]
+fn a_volume_on_two_shards_passes_every_case() {
+    passes_every_case(Mounted::on(2, false));
+}
+
+#[test]
+fn a_volume_on_three_shards_holds_what_random_operations_write_and_survives_being_full() {
+    holds_and_survives(Mounted::on(3, false));
+}
+
+/// The reads by leases of the second shard.
+fn leased_reads(mounted: &Mounted) -> u64 {
+    let shards = mounted.shards.remotes();
+    let reads = |shard: &Shard| {
+        shard.local::<Readers>().0.borrow().iter().map(|reader| reader.reads()).sum::<u64>()
+    };
+    shards[1].call(reads).unwrap()
+}
+
+/// Reads past the page cache, `by` a program such as dd, are right, and some of them are the second shard's.
+fn second_shard_reads(mounted: Option<Mounted>, by: &[&str]) {
+    let Some(mounted) = mounted else { return };
+    let path = mounted.dir.path().join("file");
+    let bytes: Vec<u8> = (0..20u32 << 20).map(|nr| (nr / 4096 * 7 + nr % 251) as u8).collect();
+    std::fs::write(&path, &bytes).unwrap();
+    std::fs::File::open(&path).unwrap().sync_all().unwrap();
+    // The second reading finds leases.
+    for round in 0..4 {
+        let dd = Command::new(by[0])
+            .args(&by[1..])
+            .arg(format!("if={}", path.display()))
+            .args(["iflag=direct", "bs=64k", "status=none"])
+            .output()
+            .unwrap();
+        assert!(dd.status.success(), "{}", String::from_utf8_lossy(&dd.stderr));
+        assert!(dd.stdout == bytes, "reading number {round}");
+    }
+    let read = leased_reads(&mounted);
+    assert!(read > 0, "none was");
+}
+
+#[test]
+fn the_second_shard_answers_reads_by_itself() {
+    second_shard_reads(Mounted::on(2, false), &["dd"]);
+}
+
+#[test]
+fn the_second_shard_answers_reads_of_its_processor_over_io_uring() {
+    let processors = std::thread::available_parallelism().unwrap().get();
+    assert!(processors >= 2, "this test needs two processors, for a shard each");
+    second_shard_reads(Mounted::on(2, true), &["taskset", "-c", "1", "dd"]);
+}
+
+#[test]
+fn a_volume_on_two_shards_over_io_uring_does_not_wedge() {
+    does_not_wedge(Mounted::on(2, true));
+}
+
+#[test]
+fn a_volume_on_two_shards_over_io_uring_passes_every_case() {
+    passes_every_case(Mounted::on(2, true));
+}
+
+#[test]
+fn a_volume_on_two_shards_over_io_uring_holds_what_random_operations_write_and_survives_being_full()
+{
+    holds_and_survives(Mounted::on(2, true));
 }

@@ -28,6 +28,12 @@ pub struct Cli {
     /// With --seed: the run is that of a volume of files that have copies
     #[arg(long, requires = "seed", conflicts_with_all = ["stacked", "volume", "calls"])]
     copies: bool,
+    /// With --seed: the run is that of a volume of files of which snapshots are taken
+    #[arg(long, requires = "seed", conflicts_with_all = ["stacked", "volume", "calls", "copies"])]
+    snapshots: bool,
+    /// With --seed: the run is that of a volume of files of which ranges are copied to others
+    #[arg(long, requires = "seed", conflicts_with_all = ["stacked", "volume", "calls", "copies", "snapshots"])]
+    common: bool,
     /// With --seed: the run is that of an array that gets other levels and shapes
     #[arg(long, requires = "seed", conflicts_with_all = ["stacked", "volume"])]
     levels: bool,
@@ -76,6 +82,12 @@ enum Command {
         /// Run volumes of files that have copies
         #[arg(long)]
         copies: bool,
+        /// Run volumes of files of which snapshots are taken
+        #[arg(long)]
+        snapshots: bool,
+        /// Run volumes of files of which ranges are copied to others
+        #[arg(long)]
+        common: bool,
         /// Run single arrays that get other levels and shapes, and meet little else.
         #[arg(long)]
         levels: bool,
@@ -83,7 +95,7 @@ enum Command {
         #[arg(long)]
         growing: bool,
         /// Run single arrays that have a write journal
-        #[arg(long = "journaled", conflicts_with_all = ["arrays", "stacks", "volumes", "calls", "copies", "levels", "growing"])]
+        #[arg(long = "journaled", conflicts_with_all = ["arrays", "stacks", "volumes", "calls", "copies", "snapshots", "common", "levels", "growing"])]
         with_journal: bool,
     },
     /// Run the seeds that failed once (seeds.txt)
@@ -145,6 +157,8 @@ pub fn main(cli: Cli) -> Result<()> {
                 (cli.volume, Kind::Volume),
                 (cli.calls, Kind::Calls),
                 (cli.copies, Kind::Copies),
+                (cli.snapshots, Kind::Snapshots),
+                (cli.common, Kind::Common),
                 (cli.short, Kind::Short),
                 (cli.levels, Kind::Levels),
                 (cli.growing, Kind::Growing),
@@ -164,6 +178,8 @@ pub fn main(cli: Cli) -> Result<()> {
                 volumes,
                 calls,
                 copies,
+                snapshots,
+                common,
                 levels,
                 growing,
                 with_journal,
@@ -181,6 +197,8 @@ pub fn main(cli: Cli) -> Result<()> {
                 (volumes, Kind::Volume),
                 (volumes || calls, Kind::Calls),
                 (volumes || copies, Kind::Copies),
+                (volumes || snapshots, Kind::Snapshots),
+                (volumes || common, Kind::Common),
                 (levels, Kind::Levels),
                 (growing, Kind::Growing),
             ];
@@ -259,7 +277,10 @@ struct Totals {
 impl Totals {
     fn add(&mut self, seed: Seed, report: &Report) {
         self.stacks += u64::from(seed.kind == Kind::Stack);
-        self.volumes += u64::from(matches!(seed.kind, Kind::Volume | Kind::Calls | Kind::Copies));
+        self.volumes += u64::from(matches!(
+            seed.kind,
+            Kind::Volume | Kind::Calls | Kind::Copies | Kind::Snapshots
+        ));
         self.did.add(&report.did);
         self.liars += u64::from(report.lies);
         match report.verdict {

@@ -44,6 +44,14 @@ const fn copied(class: &'static str, name: &'static str, does: &'static str) -> 
     plant(Kind::Copies, class, name, does)
 }
 
+const fn snapshots(class: &'static str, name: &'static str, does: &'static str) -> Plant {
+    plant(Kind::Snapshots, class, name, does)
+}
+
+const fn common(class: &'static str, name: &'static str, does: &'static str) -> Plant {
+    plant(Kind::Common, class, name, does)
+}
+
 const fn levels(class: &'static str, name: &'static str, does: &'static str) -> Plant {
     plant(Kind::Levels, class, name, does)
 }
@@ -75,6 +83,7 @@ const CUTS: &str = "cut files";
 const NAMES: &str = "names";
 const SPACE: &str = "space";
 const RIGHTS: &str = "rights";
+const SNAPSHOTS: &str = "snapshots";
 const CHECKS: &str = "blind checks";
 
 /// All of them: arrays, then stacks, then volumes.
@@ -165,6 +174,7 @@ pub const PLANTS: &[Plant] = &[
     stack(FLUSH, "flush-of-too-degraded", "lets a flush of an array succeed that has lost too much"),
     volume(ORDER, "metadata-before-data", "commits metadata before the data that it names is durable"),
     volume(FLUSH, "kept-not-flushed", "flushes a brick without writing out the small writes that it keeps in memory"),
+    volume(CACHE, "lease-outlives-change", "does not tell readers on other shards that a file changes"),
     volume(CACHE, "kept-not-read", "reads from a brick what small writes in memory have replaced"),
     volume(CACHE, "read-ahead-not-forgotten", "answers with what was read ahead before it was written over"),
     volume(ORDER, "early-reuse", "gives freed blocks away again before the commit that frees them"),
@@ -177,6 +187,8 @@ pub const PLANTS: &[Plant] = &[
     volume(SPACE, "full-too-early", "says that a volume is full when an eighth of it is in use"),
     volume(JOBS, "move-unlocked", "moves a stripe without the lock that keeps writers away"),
     volume(STALE, "generation-without-holder", "goes on with the superblocks when no brick with the metadata takes them"),
+    volume(STALE, "minority-goes-on", "goes on with the superblocks when one of three bricks with the metadata takes them"),
+    volume(STALE, "minority-is-believed", "takes the metadata of one of three bricks for the newest"),
     volume(STALE, "returned-at-once", "calls a brick that is taken back away no more before it is as new as the others"),
     volume(STALE, "returned-in-one-step", "gives a brick that is taken back while mounted the generation of the others in one step"),
     calls(NAMES, "unnamed-forgotten", "does not note that a file made without a name is to be removed"),
@@ -197,6 +209,15 @@ pub const PLANTS: &[Plant] = &[
     copied(STALE, "returned-taken-for-whole", "takes a brick that is back while the volume is mounted for one that has lost nothing"),
     volume(CHECKS, "agreeing-not-written", "gives what an array finds by its checksum and leaves what has rotten as it is"),
     copied(CHECKS, "mend-not-written", "reads another copy for one that has rotten, and leaves that as it is"),
+    common(SNAPSHOTS, "common-freed", "frees what other files still have when a file lets it go"),
+    common(SNAPSHOTS, "common-moved-for-one", "moves an extent for one of the files that have it"),
+    snapshots(SNAPSHOTS, "names-not-saved", "does not save names for a snapshot before they change"),
+    snapshots(SNAPSHOTS, "snapshot-written-over", "writes over what a snapshot has, too"),
+    snapshots(SNAPSHOTS, "snapshot-freed", "frees what a snapshot still has when a file lets it go"),
+    snapshots(SNAPSHOTS, "moved-version-not-noted", "leaves out what a job moves for a snapshot that is being removed"),
+    snapshots(SNAPSHOTS, "last-listed-as-now", "lists the last entry of a page in a snapshot as it is now"),
+    snapshots(SNAPSHOTS, "snapshot-in-doubt", "takes a snapshot before what a crash has left is put right"),
+    snapshots(SNAPSHOTS, "snapshot-without-sums", "takes a snapshot before checksums of what was written are recorded"),
     volume(ORDER, "no-intent", "writes over blocks before it is noted that their checksums may be of before"),
     volume(CHECKS, "sums-not-read", "does not hold what a brick gives against the checksums"),
     volume(CHECKS, "check-blind-to-leaks", "does not report blocks in use that are no file's"),
@@ -227,7 +248,7 @@ mod tests {
     #[test]
     fn the_table_has_each_planted_bug_once_and_no_other() {
         let mut found = BTreeSet::new();
-        for part in ["engine/array", "engine/volume", "runtime/device"] {
+        for part in ["engine/array", "engine/volume", "runtime/device", "runtime/shard"] {
             let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
             asked(&root.join(part).join("src"), &mut found);
         }

@@ -18,6 +18,10 @@ const VOLUMES: u64 = 15;
 const STACKS: u64 = 15;
 /// Of 100 volumes, how many draw all calls.
 const CALLS: u64 = 60;
+/// Of 100 volumes, in how many snapshots are taken.
+const SNAPSHOTS: u64 = 20;
+/// Of 100 of these, in how many ranges of files are copied to others, too.
+const COMMON: u64 = 50;
 /// Of 100 volumes, in how many files have copies.
 const COPIES: u64 = 30;
 /// Of 100 single arrays, how many are about other levels and shapes.
@@ -38,6 +42,10 @@ pub enum Kind {
     Calls,
     /// The same of files that have copies.
     Copies,
+    /// The same of files of which snapshots are taken.
+    Snapshots,
+    /// The same where ranges of files are copied to others, which may have extents in common then.
+    Common,
     /// One array that gets other levels and shapes, and meets little else.
     Levels,
     /// One array that grows, and meets little else.
@@ -57,6 +65,8 @@ impl Kind {
             Kind::Volume => "volumes",
             Kind::Calls => "volumes with all calls",
             Kind::Copies => "volumes with copies",
+            Kind::Snapshots => "volumes with snapshots",
+            Kind::Common => "volumes with common extents",
             Kind::Levels => "changes of the level",
             Kind::Growing => "growing arrays",
             Kind::Journaled => "arrays with a journal",
@@ -98,6 +108,18 @@ impl Seed {
         };
         let is_asked = |kind| kinds.is_empty() || kinds.contains(&kind);
         let kind = match kind {
+            Kind::Volume
+                if is_asked(Kind::Common)
+                    && Rng::new(seed, 1019).percent(SNAPSHOTS)
+                    && Rng::new(seed, 1020).percent(COMMON) =>
+            {
+                Kind::Common
+            }
+            Kind::Volume
+                if is_asked(Kind::Snapshots) && Rng::new(seed, 1019).percent(SNAPSHOTS) =>
+            {
+                Kind::Snapshots
+            }
             Kind::Volume if is_asked(Kind::Copies) && Rng::new(seed, 1018).percent(COPIES) => {
                 Kind::Copies
             }
@@ -116,11 +138,13 @@ impl Seed {
                 crate::run::run(Plan::alone(Scenario::of(self.seed)), self.plain, verbose)
             }
             Kind::Stack => crate::run::run(Plan::stack(self.seed), self.plain, verbose),
-            Kind::Volume | Kind::Calls | Kind::Copies => {
+            Kind::Volume | Kind::Calls | Kind::Copies | Kind::Snapshots | Kind::Common => {
                 let scope = match (self.plain, self.kind) {
                     (true, _) => Scope::Plain,
                     (false, Kind::Calls) => Scope::Calls,
                     (false, Kind::Copies) => Scope::Copies,
+                    (false, Kind::Snapshots) => Scope::Snapshots,
+                    (false, Kind::Common) => Scope::Common,
                     (false, _) => Scope::Aimed,
                 };
                 let mut report = crate::volume::run(self.seed, scope, verbose);
@@ -152,6 +176,8 @@ impl std::fmt::Display for Seed {
             Kind::Volume => " --volume",
             Kind::Calls => " --calls",
             Kind::Copies => " --copies",
+            Kind::Snapshots => " --snapshots",
+            Kind::Common => " --common",
             Kind::Levels => " --levels",
             Kind::Growing => " --growing",
             Kind::Short => " --short",
@@ -192,6 +218,8 @@ pub fn saved() -> Result<Vec<Seed>> {
                 .or_else(|| of("volume ", Kind::Volume))
                 .or_else(|| of("calls ", Kind::Calls))
                 .or_else(|| of("copies ", Kind::Copies))
+                .or_else(|| of("snapshots ", Kind::Snapshots))
+                .or_else(|| of("common ", Kind::Common))
                 .or_else(|| of("levels ", Kind::Levels))
                 .or_else(|| of("growing ", Kind::Growing))
                 .or_else(|| of("plain stacked ", Kind::Stack))
@@ -260,7 +288,7 @@ mod tests {
                 .map(|seed| Seed::fresh(seed, asked).kind)
                 .collect::<std::collections::BTreeSet<_>>()
         };
-        assert_eq!(kinds(&[]).len(), 7);
+        assert_eq!(kinds(&[]).len(), 9);
         assert_eq!(kinds(&[Kind::Volume, Kind::Calls]).len(), 2);
         assert_eq!(kinds(&two), two.into_iter().collect());
         assert_eq!(kinds(&[Kind::Stack]), [Kind::Stack].into_iter().collect());

@@ -90,6 +90,7 @@ pub fn first_records(
         copies: copies > 1,
         incomplete: false,
         snapshots: false,
+        common: false,
         last_snapshot: 0,
         last_subvolume: 0,
         snapshot_blocks: 0,

@@ -6,8 +6,9 @@ use crate::namespace::{
 use crate::transactions::room_of;
 use crate::volume::Volume;
 use braid_filesystem::{
-    Allocate, Attr, Caller, DirEntry, Entry, Errno, FileFlags, FileSystem, Ino, Kind, NAME_MAX,
-    NewNode, Opening, ROOT, RenameFlags, Seek, SetAttr, Space, TrimRange, Writing, XattrMode,
+    Allocate, Attr, Caller, DirEntry, Entry, Errno, FileFlags, FileSystem, Ino, Kind, Lease,
+    NAME_MAX, NewNode, Opening, ROOT, RenameFlags, Seek, SetAttr, Space, TrimRange, Writing,
+    XattrMode,
 };
 use braid_format::volume::BLOCK;
 use braid_format::volume::project::UNLIMITED;
@@ -281,6 +282,11 @@ impl FileSystem for Volume {
         self.timed_read(ino, offset, len, Some(room)).await
     }
 
+    async fn lease(&self, ino: Ino, offset: u64) -> Option<Lease> {
+        let lease = self.files.lease(ino, offset).await?;
+        Some(Box::new(lease))
+    }
+
     async fn write(&self, ino: Ino, offset: u64, data: Buf, how: Writing) -> Result<(), Errno> {
         may_change(ino)?;
         self.not_exported(ino)?;
@@ -290,6 +296,20 @@ impl FileSystem for Volume {
             may_be_written(&inode)?;
         }
         self.timed_write(&inode, offset, data, how).await
+    }
+
+    async fn copy_range(
+        &self,
+        (from, from_at): (Ino, u64),
+        (to, to_at): (Ino, u64),
+        len: u64,
+    ) -> Result<u64, Errno> {
+        may_change(to)?;
+        self.not_exported(to)?;
+        let (source, target) = (self.inodes.file(from).await?, self.inodes.file(to).await?);
+        may_be_written(&target)?;
+        let _gate = self.gate.enter().await;
+        self.files.copy_range((&source, from_at), (&target, to_at), len).await
     }
 
     async fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), Errno> {

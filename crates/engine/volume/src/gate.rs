@@ -2,6 +2,7 @@
 
 use braid_shard::Shard;
 use braid_shard::sync::Notify;
+use braid_shard::version::Version;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -10,6 +11,8 @@ pub struct Gate {
     inside: Cell<u32>,
     closed: Cell<bool>,
     changed: Notify,
+    /// Changes when the gate is shut.
+    pub version: Version,
 }
 
 /// A change under way.
@@ -25,6 +28,7 @@ impl Gate {
             inside: Cell::new(0),
             closed: Cell::new(false),
             changed: Notify::new(shard),
+            version: Version::default(),
         })
     }
 
@@ -43,7 +47,13 @@ impl Gate {
         self.closed.set(true);
         let shut = Shut(Rc::clone(self));
         self.changed.wait_for(|| (self.inside.get() == 0).then_some(())).await;
+        self.version.changes();
         shut
+    }
+
+    /// Somebody needs the volume to stay as it is, or changes what no change of a file would.
+    pub fn is_closed(&self) -> bool {
+        self.closed.get()
     }
 }
 

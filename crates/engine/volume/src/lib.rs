@@ -40,6 +40,7 @@
 //! | `snapshots/`, `subvolumes/` | what snapshots see, and what is saved for them; how they are taken and removed |
 //! | `copies` | how many copies files are to have |
 //! | `projects`, `quota` | what the files of a project take, and may take; limits of folders |
+//! | `leases/` | files that are read on other shards |
 //! | `watch/` | changes that a check is told of |
 //! | `stripes`, `locks`, `gate`, `pace`, `progress`, `status`, `error` | what several parts use |
 //!
@@ -66,6 +67,7 @@ mod files;
 mod filesystem;
 mod gate;
 mod grow;
+mod leases;
 mod membership;
 mod mount;
 mod mover;
@@ -95,6 +97,7 @@ pub use error::VolumeError;
 pub use extents::{Brick, BrickCounts, NoteLost, Space};
 pub use files::Moved;
 pub use grow::grow_metadata;
+pub use leases::{LeaseReader, OpenBrick};
 pub use membership::{BrickBack, BrickToAdd};
 pub use mount::{BrickDevice, MountOf, noted_nowhere};
 pub use mover::NewJob;

@@ -105,6 +105,9 @@ impl Volume {
         let doing = "looking for files to be removed";
         let found = self.orphans.find().await;
         found.map_err(|errno| VolumeError::File { doing, errno })?;
+        let doing = "looking for extents that files had in common";
+        let found = self.extents.find_left().await;
+        found.map_err(|errno| VolumeError::File { doing, errno })?;
         self.files.start_settling();
         self.checks.resume_recorded().await?;
         self.mover.resume_recorded().await
@@ -180,7 +183,20 @@ fn wire(parts: Parts) -> Volume {
 /// Starts the tasks that commit: when asked, and every few seconds.
 fn start_commits(volume: &Rc<Volume>) {
     let own = Rc::clone(volume);
-    volume.shard.spawn(async move { while own.commits.next().await {} });
+    volume.shard.spawn(async move {
+        while own.commits.next().await {
+            if own.extents.has_left() {
+                let extents = Rc::clone(&own.extents);
+                own.shard.spawn(async move {
+                    if let Err(error) = extents.free_left().await {
+                        tracing::warn!(
+                            "freeing what files had in common: {error}; the next mount tries again"
+                        );
+                    }
+                });
+            }
+        }
+    });
     let weak = Rc::downgrade(volume);
     let clock = volume.shard.clone();
     volume.shard.spawn(async move {

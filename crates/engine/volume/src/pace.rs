@@ -1,21 +1,25 @@
 //! The number of moves in flight, and their speed.
 //!
-//! While nobody else uses the volume, as many as keep every brick busy, and no more: what waits in a brick's queue
+//! While others use the volume, as many as keep a brick busy that answers soon, and no more: what waits in a brick's queue
 //! only makes others wait. When requests of files take longer than the target, half as many, again and again; when
-//! they do not, a few more.
+//! they do not, a few more. While there are none, more and more, since a brick may answer late and be quick all the same (one
+//! over a network, or that is held to a rate): what it is to do must be there before the answers come.
 
 use braid_shard::Nanos;
+use braid_shard::version::Version;
 use std::cell::Cell;
 
-/// Moves under way when nobody waits for anything else and a brick has heads: neighbours among so many become large
+/// Moves under way when nobody waits for anything else, or a brick has heads: neighbours among so many become large
 /// requests, which cost few seeks.
 const MOVES_MAX: u32 = 64;
-/// The same for bricks without heads.
+/// The same for bricks without heads, while there are requests of files.
 const MOVES_MAX_SSD: u32 = 16;
 /// Bytes under way, at most.
 const BYTES_MAX: u64 = 32 << 20;
 /// The interval at which the number of moves is adapted.
 const INTERVAL_NANOS: Nanos = 50_000_000;
+/// Nanoseconds without a job after which nobody needs to see how long requests of files take.
+const QUIET_NANOS: Nanos = 1_000_000_000;
 /// The longest sleep of a job that waits for its speed, so that it sees a pause or a new speed.
 pub const STEP_NANOS: Nanos = 50_000_000;
 /// Latency of a request of a file that is still good while a brick has heads, unless set: two seeks.
@@ -29,7 +33,7 @@ const REST_NANOS: Nanos = 500_000;
 /// Decides whether another move may start.
 pub struct Pace {
     window: Cell<u32>,
-    /// The most that `window` can be.
+    /// The most that `window` can be while there are requests of files.
     most: Cell<u32>,
     thought: Cell<Nanos>,
     /// The longest request of a file since then.
@@ -41,6 +45,8 @@ pub struct Pace {
     due: Cell<Nanos>,
     /// The same of checks: one that shared the speed with the moves of a job would find it taken each time.
     check_due: Cell<Nanos>,
+    /// Changes when a job begins to look at the time that requests take: from then on all of them are to be seen here.
+    pub version: Version,
 }
 
 impl Default for Pace {
@@ -54,6 +60,7 @@ impl Default for Pace {
             speed: Cell::new(None),
             due: Cell::new(0),
             check_due: Cell::new(0),
+            version: Version::default(),
         }
     }
 }
@@ -79,16 +86,37 @@ impl Pace {
     /// Moves of `bytes` each that may be under way together; `heads`: whether any brick has heads to be moved.
     pub fn window(&self, now: Nanos, bytes: u64, heads: impl FnOnce() -> bool) -> u32 {
         if now >= self.thought.get() + INTERVAL_NANOS {
+            if self.is_quiet(now) {
+                self.version.changes();
+            }
             self.thought.set(now);
             let (most, target) =
                 if heads() { (MOVES_MAX, TARGET_NANOS) } else { (MOVES_MAX_SSD, TARGET_NANOS_SSD) };
             // Bricks with heads begin with all of it, too.
             let window = self.window.get() + most.saturating_sub(self.most.replace(most));
-            let slow = self.longest.replace(0) > self.target.get().unwrap_or(target);
-            self.window.set(if slow { (window / 2).max(1) } else { (window + 4).min(most) });
+            let longest = self.longest.replace(0);
+            let slow = longest > self.target.get().unwrap_or(target);
+            self.window.set(match longest {
+                0 => (window + (window / 2).max(4)).min(MOVES_MAX),
+                _ if slow => (window.min(most) / 2).max(1),
+                _ => (window + 4).min(most),
+            });
         }
         let fit = u32::try_from(BYTES_MAX / bytes.max(1)).unwrap_or(MOVES_MAX);
         self.window.get().min(fit).max(1)
+    }
+
+    /// The same of moves. One is at one of two bricks at a time, so that twice as many as are worth it for one brick keep both busy; not
+    /// while there are requests of files, since all may be at the same one.
+    pub fn moves(&self, now: Nanos, bytes: u64, heads: impl FnOnce() -> bool) -> u32 {
+        let window = self.window(now, bytes, heads);
+        window + window.saturating_sub(self.most.get())
+    }
+
+    /// No job looks at the time that requests take.
+    pub fn is_quiet(&self, now: Nanos) -> bool {
+        let thought = self.thought.get();
+        thought == 0 || now >= thought + QUIET_NANOS
     }
 
     /// The pause of a walk over metadata after each step: not at all while requests of files are quick, and the longer
@@ -126,31 +154,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_requests_halve_the_moves_and_quiet_brings_them_back() {
+    fn slow_requests_halve_the_moves_and_quick_ones_bring_them_back() {
         for (heads, most, target) in
             [(true, MOVES_MAX, TARGET_NANOS), (false, MOVES_MAX_SSD, TARGET_NANOS_SSD)]
         {
             let pace = Pace::default();
-            let mut now = INTERVAL_NANOS;
-            assert_eq!(pace.window(now, 1 << 17, || heads), most);
-            for _ in 0..20 {
-                pace.saw_request(target);
+            let mut now = 0;
+            let mut after = |took, bytes| {
+                pace.saw_request(took);
                 now += INTERVAL_NANOS;
-                pace.window(now, 1 << 17, || heads);
-            }
-            assert_eq!(pace.window(now, 1 << 17, || heads), most);
-            for _ in 0..20 {
-                pace.saw_request(target + 1);
-                now += INTERVAL_NANOS;
-                pace.window(now, 1 << 17, || heads);
-            }
-            assert_eq!(pace.window(now, 1 << 17, || heads), 1);
-            for _ in 0..20 {
-                now += INTERVAL_NANOS;
-                pace.window(now, 1 << 17, || heads);
-            }
-            assert_eq!(pace.window(now, 1 << 17, || heads), most);
-            assert_eq!(pace.window(now, 16 << 20, || heads), 2);
+                pace.window(now, bytes, || heads)
+            };
+            assert!((0..20).all(|_| after(target, 1 << 17) == most));
+            assert_eq!((0..20).map(|_| after(target + 1, 1 << 17)).last(), Some(1));
+            assert_eq!((0..20).map(|_| after(target, 1 << 17)).last(), Some(most));
+            assert_eq!(after(target, 16 << 20), 2);
+        }
+    }
+
+    #[test]
+    fn while_nobody_uses_the_volume_more_are_under_way_until_somebody_does() {
+        for (heads, most) in [(true, MOVES_MAX), (false, MOVES_MAX_SSD)] {
+            let pace = Pace::default();
+            let mut windows = (1..20).map(|nr| pace.window(nr * INTERVAL_NANOS, 1 << 17, || heads));
+            assert!(windows.next().is_some_and(|window| window <= most.max(MOVES_MAX_SSD * 3 / 2)));
+            assert_eq!(windows.last(), Some(MOVES_MAX));
+            assert_eq!(pace.moves(19 * INTERVAL_NANOS, 1 << 17, || heads), 2 * MOVES_MAX - most);
+            pace.saw_request(1);
+            assert_eq!(pace.window(20 * INTERVAL_NANOS, 1 << 17, || heads), most);
+            assert_eq!(pace.moves(20 * INTERVAL_NANOS, 1 << 17, || heads), most);
         }
     }
 
@@ -172,9 +204,12 @@ mod tests {
     #[test]
     fn bricks_that_come_change_how_many_moves_are_under_way() {
         let pace = Pace::default();
-        assert_eq!(pace.window(INTERVAL_NANOS, 1 << 17, || false), MOVES_MAX_SSD);
-        assert_eq!(pace.window(2 * INTERVAL_NANOS, 1 << 17, || true), MOVES_MAX);
-        assert_eq!(pace.window(3 * INTERVAL_NANOS, 1 << 17, || false), MOVES_MAX_SSD);
+        for (nr, heads, most) in
+            [(1, false, MOVES_MAX_SSD), (2, true, MOVES_MAX), (3, false, MOVES_MAX_SSD)]
+        {
+            pace.saw_request(1);
+            assert_eq!(pace.window(nr * INTERVAL_NANOS, 1 << 17, || heads), most);
+        }
     }
 
     #[test]

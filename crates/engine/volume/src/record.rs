@@ -176,6 +176,18 @@ impl Record {
         self.record.borrow().snapshot_blocks
     }
 
+    /// An extent has several owners from now on.
+    pub fn note_common(&self) {
+        if !self.has_common() {
+            self.edit(|record| record.common = true);
+        }
+    }
+
+    /// There are common extents, or were.
+    pub fn has_common(&self) -> bool {
+        self.record.borrow().common
+    }
+
     /// A number for a new snapshot; `None`: there is none left.
     pub fn new_snapshot(&self) -> Option<u32> {
         let id = self.record.borrow().last_snapshot.saturating_add(1);

@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn runs_follow_the_written_granules_and_end_with_the_place() {
         let geometry = Geometry::new(128 << 10);
-        let extent = Extent { start: 0, written: 0b1101, blocks: 3, brick: 0 };
+        let extent = Extent { written: 0b1101, blocks: 3, ..Extent::HOLE };
         let runs: Vec<(Range<u64>, bool)> = geometry.runs(extent, 0, 20480).collect();
         assert_eq!(
             runs,
@@ -179,7 +179,7 @@ mod tests {
         let lists = [0, 1, 0b101, 0x8000_0000, 0xf0f0_0f0f, u32::MAX];
         for (written, blocks) in lists.into_iter().flat_map(|one| (0..=128).map(move |n| (one, n)))
         {
-            let extent = Extent { start: 0, written, blocks, brick: 0 };
+            let extent = Extent { written, blocks, ..Extent::HOLE };
             let runs = geometry.runs(extent, 0, u64::from(blocks) * BLOCK);
             let written = runs.filter(|(_, is_written)| *is_written);
             let bytes: u64 = written.map(|(run, _)| run.end - run.start).sum();

@@ -77,7 +77,7 @@ impl Volume {
     /// Regions of files that were being written over when the volume was stopped, or a brick was lost, and that are not put right
     /// yet: what their copies have may differ.
     pub fn regions_in_doubt(&self) -> usize {
-        self.sums.unsettled().iter().filter(|unsettled| unsettled.doubtful).count()
+        self.sums.in_doubt()
     }
 
     /// The status of the volume.
@@ -301,7 +301,12 @@ impl Volume {
         self.checks.suspend().await;
         self.mover.suspend().await;
         self.sums.close_soon();
-        let synced = self.commits.sync_all().await;
+        let mut synced = self.commits.sync_all().await;
+        if synced.is_ok() && self.extents.has_left() {
+            // What is not freed now is found by the next mount.
+            let _ = self.extents.free_left().await;
+            synced = self.commits.sync_all().await;
+        }
         self.transactions.end();
         synced
     }

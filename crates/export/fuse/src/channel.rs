@@ -5,6 +5,7 @@
 
 use crate::abi::fields::Out;
 use crate::abi::{BEFORE_PAYLOAD, HEADER, OUT_HEADER};
+use crate::clone;
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -39,6 +40,14 @@ impl Channel {
     /// When the process has too many.
     pub fn descriptor(&self) -> std::io::Result<OwnedFd> {
         self.0.try_clone()
+    }
+
+    /// A further reader of the same mount, which does not wait. A request is answered by the one that has read it.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn another(&self) -> std::io::Result<Channel> {
+        Ok(Channel(clone::another(&self.0)?))
     }
 
     /// From now on a read of nothing returns at once.

@@ -16,7 +16,13 @@
 
 mod abi;
 mod channel;
+#[allow(unsafe_code)]
+mod clone;
+mod connection;
+mod depth;
 mod errno;
+mod fronts;
+mod guard;
 mod install;
 mod kernel;
 mod mount;
@@ -32,7 +38,8 @@ mod watchdog;
 mod work;
 mod write_out;
 
-pub use mount::Mount;
+pub use guard::guard;
+pub use mount::{Front, Mount, OpenLeases};
 pub use mountpoint::metadata_now;
 pub use options::{Ended, EndedBy, MountError, MountOptions, UnmountError, Without};
 pub use uring::io_uring_is_off;

@@ -2,19 +2,21 @@
 //!
 //! Requests come to the shard, over its io_uring or through the device. Threads: one asks the kernel to write files out;
 //! one looks whether shard and kernel wait for each other; one waits for the end, which comes with the unmount, whoever
-//! does it, and then winds the mount up on the shard.
+//! does it, and then winds the mount up on the shard. That one lives as long as the mount, so the mount's guard is its child.
 
 use crate::channel::{Channel, Notices};
+use crate::fronts::{self, FRONTS_MAX, Msg, NewFront, Shared};
 use crate::install::{Opened, install};
 use crate::kernel;
 use crate::mountpoint::MountPoint;
 use crate::options::{Ended, EndedBy, MountError, MountOptions, UnmountError};
 use crate::serve;
-use crate::watchdog::{Pulse, Watchdog};
+use crate::watchdog::{Progress, Pulse, Watchdog};
 use crate::write_out::WriteOut;
-use braid_filesystem::{Errno, FileSystem, Ino};
-use braid_shard::Shard;
-use braid_shard::mailbox::Remote;
+use braid_filesystem::{Errno, FileSystem, Ino, Leases};
+use braid_shard::mailbox::{MeshEnd, Remote, mesh};
+use braid_shard::{Shard, ShardId};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,6 +32,20 @@ pub struct Mount {
     /// Gives what came of the last sync.
     session: Option<JoinHandle<Result<(), Errno>>>,
 }
+
+/// A further shard that serves a mount.
+pub struct Front {
+    /// The shard.
+    pub remote: Remote,
+    /// Makes, on that shard, what holds its leases of files.
+    pub open: OpenLeases,
+}
+
+/// Makes the leases of a shard, there.
+pub type OpenLeases = Box<dyn FnOnce(&Shard) -> Rc<dyn Leases> + Send>;
+
+/// A front that was started: its shard, and its number there.
+type Started = Vec<(Remote, usize)>;
 
 type IsOpenToWrite = Box<dyn Fn(Ino) -> bool + Send + Sync>;
 
@@ -57,6 +73,21 @@ impl Mount {
     pub fn start<F: FileSystem + 'static>(
         options: MountOptions,
         remote: Remote,
+        open: impl FnOnce(&Shard) -> Rc<F> + Send + 'static,
+        ended: impl FnOnce(Ended) + Send + 'static,
+    ) -> Result<Mount, MountError> {
+        Mount::start_on(options, remote, Vec::new(), open, ended)
+    }
+
+    /// The same with further shards that take part when there is much to do: as [`Leases`] allow they read by themselves, and what
+    /// else they get they pass on to the shard of `remote`. All of them together must be the shards from 0 on.
+    ///
+    /// # Errors
+    /// As [`Mount::start`]. Without a further reader of the device it is served by one shard.
+    pub fn start_on<F: FileSystem + 'static>(
+        options: MountOptions,
+        remote: Remote,
+        others: Vec<Front>,
         open: impl FnOnce(&Shard) -> Rc<F> + Send + 'static,
         ended: impl FnOnce(Ended) + Send + 'static,
     ) -> Result<Mount, MountError> {
@@ -91,7 +122,15 @@ impl Mount {
         }
         let (send_end, session_end) = mpsc::channel();
         let watched = Arc::clone(&write_out);
-        let opened = Opened { channel, descriptor, agreed, write_out, ended: send_end };
+        let further = match are_all(&remote, &others) {
+            true => further_readers(&channel, others),
+            false => Vec::new(),
+        };
+        // Shards have parts of the queues in the order of their numbers.
+        let parts = if agreed.over_io_uring { further.len() as u16 + 1 } else { 1 };
+        let nr = if parts > 1 { remote.id() } else { 0 };
+        let queues = (nr, parts);
+        let opened = Opened { queues, channel, descriptor, agreed, write_out, ended: send_end };
         let limits = options.clone();
         let Some(key) = remote.call(move |shard| {
             let fs = open(shard);
@@ -99,12 +138,18 @@ impl Mount {
         }) else {
             return undo(MountError::ShardGone { dir });
         };
+        let (link, started) = match further.is_empty() {
+            true => (None, Started::new()),
+            false => start_fronts::<F>(&remote, key, further, &options, agreed.over_io_uring),
+        };
         let (pulse, shard) = (Arc::new(Pulse::default()), remote.clone());
         let answers = Arc::clone(&pulse);
+        let all: Arc<[(Remote, usize)]> = started.clone().into();
         let ask = move |look| {
-            let pulse = Arc::clone(&answers);
+            let (pulse, all) = (Arc::clone(&answers), Arc::clone(&all));
             shard.run(move |shard| {
-                pulse.answer(look, serve::progress::<F>(shard, key).unwrap_or_default());
+                let at = serve::progress::<F>(shard, key).unwrap_or_default();
+                answer(look, at, pulse, all, 0);
             })
         };
         let watchdog = Watchdog::start(point.clone(), watched, options.patience, pulse, ask);
@@ -117,7 +162,8 @@ impl Mount {
             let asked = shard.call(move |shard| serve::is_open_to_write::<F>(shard, key, ino));
             asked.unwrap_or(false)
         });
-        let wind_up = WindUp { remote, key };
+        let wind_up = WindUp { remote, key, link, fronts: started };
+        let abort = point.clone();
         let over_io_uring = agreed.over_io_uring;
         let end = Arc::new(Known {
             over_io_uring,
@@ -125,8 +171,10 @@ impl Mount {
             ..Known::default()
         });
         let known = Arc::clone(&end);
+        let guarded = (options.guard.clone(), point.clone());
         let thread = std::thread::Builder::new().name("fuse-mount".to_owned());
         let spawned = thread.spawn(move || {
+            let guard = guarded.1.guard(&guarded.0);
             let lost = |_| Err(std::io::Error::other("the shard has ended"));
             let result = session_end.recv().unwrap_or_else(lost);
             drop(watchdog);
@@ -135,8 +183,15 @@ impl Mount {
             let by = match result {
                 _ if known.ours.load(Ordering::Acquire) => EndedBy::Us,
                 Ok(()) => EndedBy::Outside,
-                Err(error) => EndedBy::Failed(error),
+                Err(error) => {
+                    // Other shards may still have the device open.
+                    if !wind_up.fronts.is_empty() {
+                        abort.abort();
+                    }
+                    EndedBy::Failed(error)
+                }
             };
+            drop(guard);
             let durable = wind_up.run::<F>();
             ended(Ended { by, durable });
             durable
@@ -247,11 +302,96 @@ impl Drop for Mount {
     }
 }
 
+/// These are the shards from 0 on, each once, so that there can be a mesh between them.
+fn are_all(home: &Remote, others: &[Front]) -> bool {
+    let mut ids: Vec<ShardId> = others.iter().map(|front| front.remote.id()).collect();
+    ids.push(home.id());
+    ids.sort_unstable();
+    ids.len() <= FRONTS_MAX && ids.into_iter().zip(0..).all(|(id, nr)| id == nr)
+}
+
+/// A further reader of the device for each of `others`; none at all where one cannot be had.
+fn further_readers(channel: &Channel, others: Vec<Front>) -> Vec<(Front, Channel)> {
+    let with_reader = |front| Ok((front, channel.another()?));
+    let further: std::io::Result<Vec<_>> = others.into_iter().map(with_reader).collect();
+    further.unwrap_or_else(|error| {
+        tracing::warn!("the mount is served by one shard: a further reader of /dev/fuse: {error}");
+        Vec::new()
+    })
+}
+
+/// Starts `fronts` of mount `key` of the shard of `home`; gives the number of their link there, and them.
+fn start_fronts<F: FileSystem + 'static>(
+    home: &Remote,
+    key: usize,
+    fronts: Vec<(Front, Channel)>,
+    options: &MountOptions,
+    over_io_uring: bool,
+) -> (Option<usize>, Started) {
+    let mut shards: Vec<Remote> = fronts.iter().map(|(front, _)| front.remote.clone()).collect();
+    shards.push(home.clone());
+    shards.sort_by_key(Remote::id);
+    let ends = mesh::<Msg>(&shards, MESSAGES);
+    let mut ends: BTreeMap<ShardId, MeshEnd<Msg>> =
+        shards.iter().map(Remote::id).zip(ends).collect();
+    let shared = Arc::new(Shared::default());
+    // As many as there can be numbers of shards.
+    let parts = shards.len() as u16;
+    let (mut devices, mut started) = (BTreeMap::new(), Started::new());
+    for (front, channel) in fronts {
+        let Front { remote, open } = front;
+        let channel = Arc::new(channel);
+        let both = channel.descriptor().and_then(|own| Ok((own, channel.descriptor()?)));
+        let (Ok((descriptor, at_home)), Some(end)) = (both, ends.remove(&remote.id())) else {
+            continue;
+        };
+        let new = NewFront {
+            home: home.id(),
+            channel: Arc::clone(&channel),
+            descriptor,
+            end,
+            shared: Arc::clone(&shared),
+            memory: options.memory.max(options.max_write as usize) as u64,
+            largest: options.max_write as usize,
+            queues: over_io_uring.then(|| (remote.id(), parts)),
+            writeback: options.writeback_cache,
+            share_from: options.share_from,
+        };
+        devices.insert(remote.id(), (channel, at_home));
+        if let Some(nr) = remote.call(move |shard| fronts::start(shard, open(shard), new)) {
+            started.push((remote, nr));
+        }
+    }
+    let Some(end) = ends.remove(&home.id()) else { return (None, started) };
+    let from = options.share_from;
+    let link = home.call(move |shard| fronts::attach::<F>(shard, key, end, devices, &shared, from));
+    (link, started)
+}
+
+/// Answers a look when all of `fronts` from number `from` on have added to its answer.
+fn answer(look: u64, at: Progress, pulse: Arc<Pulse>, fronts: Arc<[(Remote, usize)]>, from: usize) {
+    let Some((remote, key)) = fronts.get(from).cloned() else { return pulse.answer(look, at) };
+    // A shard that has ended answers no more, and neither does the mount.
+    remote.run(move |shard| {
+        let here = fronts::progress(shard, key).unwrap_or_default();
+        let at = Progress {
+            under_way: at.under_way + here.under_way,
+            begun: at.begun.wrapping_add(here.begun),
+        };
+        answer(look, at, pulse, fronts, from + 1);
+    });
+}
+
 /// The steps after the last request.
 struct WindUp {
     remote: Remote,
     key: usize,
+    link: Option<usize>,
+    fronts: Started,
 }
+
+/// Messages that a ring between two shards holds; more wait at the sender.
+const MESSAGES: usize = 256;
 
 impl WindUp {
     /// The result of the last sync; when the shard is gone nothing is left to be synced.
@@ -260,6 +400,12 @@ impl WindUp {
         let result = self.remote.call_async(move |shard, done| {
             serve::end::<F>(shard, key, done);
         });
+        for (remote, key) in self.fronts {
+            remote.call_async(move |shard, done| fronts::end(shard, key, done));
+        }
+        if let Some(link) = self.link {
+            self.remote.call(move |shard| fronts::detach(shard, link));
+        }
         result.unwrap_or(Ok(()))
     }
 }

@@ -3,6 +3,8 @@
 //! Root mounts by mount(2). Others go through fusermount3, which is setuid and hands back the opened device over a
 //! socket (fusermount3(1); `_FUSE_COMMFD` names the socket).
 
+use crate::connection;
+use crate::guard::Guard;
 use crate::options::{MountError, MountOptions, UnmountError};
 use crate::table::{self, Mounted};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
@@ -11,8 +13,8 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
 };
-use std::ffi::CString;
-use std::io::{ErrorKind, IoSliceMut};
+use std::ffi::{CString, OsString};
+use std::io::{ErrorKind, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -87,7 +89,9 @@ impl MountPoint {
 
     /// Ends the mount by force: all requests fail, and so does whatever is asked of it later. It is taken out of the tree.
     pub(crate) fn abort(&self) {
-        if let Err(error) = std::fs::write(self.control("abort"), "1") {
+        let (_, minor) = self.device;
+        let aborted = connection::abort_file(minor).and_then(|mut file| file.write_all(b"1"));
+        if let Err(error) = aborted {
             tracing::debug!(%error, "the mount is ended by a forced unmount");
             // It ends the connection also where the unmount then fails, as it does when files are open.
             let _ = rustix::mount::unmount(&self.dir, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE);
@@ -95,6 +99,17 @@ impl MountPoint {
         if let Err(error) = self.unmount(true) {
             tracing::warn!("after it was ended by force: {error}");
         }
+    }
+
+    /// Starts the process of `words` that ends the mount when this one was killed; `None` where nobody asks for it, or there can be none.
+    pub(crate) fn guard(&self, words: &[OsString]) -> Option<Guard> {
+        let (_, minor) = self.device;
+        if words.is_empty() || minor == 0 {
+            return None;
+        }
+        let guard = Guard::start(words, minor);
+        let dir = self.dir.display();
+        guard.inspect_err(|error| tracing::warn!(%dir, %error, "the mount has no guard")).ok()
     }
 
     fn unmount_by_helper(&self, lazy: bool) -> Result<(), UnmountError> {

@@ -1,6 +1,7 @@
 //! Options of a mount, and the errors of mounting.
 
 use braid_filesystem::Errno;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,9 +38,16 @@ pub struct MountOptions {
     /// Requests come over io_uring where the kernel offers that: Linux 6.14 and newer, with the parameter
     /// `enable_uring` of its module fuse set. Else, and without this, through /dev/fuse.
     pub io_uring: bool,
+    /// Requests under way on the file system's shard, or waiting for it in the kernel, from which on further shards take part, where
+    /// there are any: see [`Mount::start_on`](crate::Mount::start_on). A request that is alone is answered soonest by the shard that has the file
+    /// system.
+    pub share_from: usize,
     /// A mount that the kernel and this process have wedged, each waiting for the other, is noticed after so long and
     /// ended, so that the processes that wait in it can be: an error of ours, or of the kernel's. Must not be zero.
     pub patience: Duration,
+    /// A program and its first words: a process that calls [`guard`](crate::guard) with the three numbers that are given after them,
+    /// and ends the mount when this process was killed. Without one (empty) a mount may hang then, until it is unmounted by force.
+    pub guard: Vec<OsString>,
 }
 
 /// Uses of files that the kernel refuses in a mount (mount(8)). Without root all but programs is refused anyway.
@@ -70,7 +78,9 @@ impl MountOptions {
             read_ahead: 8 << 20,
             memory: 32 << 20,
             io_uring: true,
+            share_from: 4,
             patience: Duration::from_secs(60),
+            guard: Vec::new(),
         }
     }
 

@@ -4,6 +4,7 @@
 
 use crate::abi::fields::Out;
 use crate::channel::{Channel, reply_header};
+use crate::errno;
 use crate::uring::Entries;
 use braid_shard::ring::RingOp;
 use braid_shard::{Buf, BufMut, Shard};
@@ -24,6 +25,22 @@ enum To {
     Worker(Worker, u64),
     /// Into the entry of the io_uring that the request came in.
     Ring(Rc<Entries>, usize),
+    /// Into one of another shard.
+    Elsewhere(Box<dyn Elsewhere>),
+}
+
+/// A reply that another shard puts where it belongs.
+pub(crate) trait Elsewhere {
+    /// Memory from which [`content`](Elsewhere::content) gets there without a copy.
+    fn room(&self) -> Option<BufMut>;
+    /// See [`Reply::park`].
+    fn park(&self) -> bool;
+    /// See [`Reply::unpark`].
+    fn unpark(&self);
+    /// Sends it, with an error or bytes.
+    fn send(self: Box<Self>, error: i32, body: &[u8]);
+    /// Sends the content of a file.
+    fn content(self: Box<Self>, content: Buf);
 }
 
 /// Sends replies to the device through the shard's io_uring, on threads of the kernel's: see
@@ -33,6 +50,23 @@ pub(crate) struct Worker {
     pub shard: Shard,
     /// The device.
     pub descriptor: Rc<OwnedFd>,
+}
+
+/// The device that requests were read from, and go back to.
+#[derive(Clone)]
+pub(crate) struct Way {
+    pub channel: Arc<Channel>,
+    pub worker: Worker,
+}
+
+impl Way {
+    /// The reply to request number `unique`.
+    pub fn reply(&self, unique: u64, ends_a_users_call: bool) -> Reply {
+        match ends_a_users_call {
+            true => Reply::by_worker(&self.worker, unique),
+            false => Reply::new(&self.channel, unique),
+        }
+    }
 }
 
 impl Worker {
@@ -68,6 +102,7 @@ impl To {
                 worker.send(unique, error, body);
             }
             To::Ring(entries, entry) => entries.answer(entry, error, body),
+            To::Elsewhere(other) => other.send(error, body),
         }
     }
 }
@@ -88,10 +123,16 @@ impl Reply {
         Reply(Some(To::Ring(Rc::clone(entries), entry)))
     }
 
+    /// To a request that another shard has got.
+    pub fn elsewhere(other: Box<dyn Elsewhere>) -> Reply {
+        Reply(Some(To::Elsewhere(other)))
+    }
+
     /// Memory from which [`Reply::content`] reaches the kernel without a further copy.
     pub fn room(&self) -> Option<BufMut> {
         match &self.0 {
             Some(To::Ring(entries, entry)) => entries.room(*entry),
+            Some(To::Elsewhere(other)) => other.room(),
             _ => None,
         }
     }
@@ -100,14 +141,17 @@ impl Reply {
     pub fn park(&self) -> bool {
         match &self.0 {
             Some(To::Ring(entries, entry)) => entries.park(*entry),
+            Some(To::Elsewhere(other)) => other.park(),
             _ => true,
         }
     }
 
     /// It waits no more.
     pub fn unpark(&self) {
-        if let Some(To::Ring(entries, entry)) = &self.0 {
-            entries.unpark(*entry);
+        match &self.0 {
+            Some(To::Ring(entries, entry)) => entries.unpark(*entry),
+            Some(To::Elsewhere(other)) => other.unpark(),
+            _ => {}
         }
     }
 
@@ -131,9 +175,15 @@ impl Reply {
         match self.0.take() {
             Some(To::Ring(entries, entry)) => entries.answer_with(entry, content),
             Some(To::Worker(worker, unique)) => worker.send(unique, 0, Some(content)),
+            Some(To::Elsewhere(other)) => other.content(content),
             Some(to) => to.send(0, &content),
             None => {}
         }
+    }
+
+    /// With what another shard says: an error number, negative, or 0 and a body.
+    pub fn with_answer(self, error: i32, body: &[u8]) {
+        self.send(error, body);
     }
 
     /// Not done.
@@ -153,6 +203,34 @@ impl Drop for Reply {
         if let Some(to) = self.0.take() {
             to.send(-Errno::IO.raw_os_error(), &[]);
         }
+    }
+}
+
+/// Answers with success, or an error of the file system.
+pub(crate) fn answer(result: Result<(), braid_filesystem::Errno>, reply: Reply) {
+    match result {
+        Ok(()) => reply.done(),
+        Err(error) => reply.error(errno::of(error)),
+    }
+}
+
+/// An extended attribute, or the list of them: its length when room for 0 bytes is given, ERANGE when it does not
+/// fit, else itself.
+pub(crate) fn answer_sized(
+    result: Result<Vec<u8>, braid_filesystem::Errno>,
+    room: usize,
+    reply: Reply,
+) {
+    match result {
+        // At most 64 KiB each, so a length fits.
+        Ok(bytes) if room == 0 => {
+            reply.with(&crate::abi::reply::xattr_size(
+                u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            ));
+        }
+        Ok(bytes) if bytes.len() > room => reply.error(Errno::RANGE),
+        Ok(bytes) => reply.data(&bytes),
+        Err(error) => reply.error(errno::of(error)),
     }
 }
 

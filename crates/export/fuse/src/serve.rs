@@ -3,16 +3,17 @@
 use crate::abi::directory::{ENTRY, ENTRY_PLUS, Listed, Listing};
 use crate::abi::ioctl;
 use crate::abi::reply::{self, OPEN_DIRECT_IO, OPEN_KEEP_CACHE, OPEN_PARALLEL_DIRECT_WRITES};
+use crate::depth::Depth;
 use crate::errno;
 use crate::kernel::Agreed;
 use crate::options::MountOptions;
 use crate::references::References;
-use crate::reply::Reply;
+use crate::reply::{Reply, answer, answer_sized};
 use crate::watchdog::Progress;
 use crate::work::{Durable, Form, NewFlags, Node, Opening, Work, WriteHow};
 use crate::write_out::WriteOut;
 use braid_filesystem::{
-    Attr, Caller, Entry, Errno, FileFlags, FileSystem, Ino, Kind, SetAttr, Writing,
+    Attr, Caller, Entry, Errno, FileFlags, FileSystem, Ino, Kind, Lease, SetAttr, Writing,
 };
 use braid_shard::sync::{Budget, Notify};
 use braid_shard::{BufMut, Shard, Spawner};
@@ -38,7 +39,8 @@ pub(crate) struct Server<F> {
     /// Bytes of writes under way.
     pub writes: Rc<Budget>,
     references: References,
-    under_way: Cell<usize>,
+    /// Requests that are under way, or wait.
+    pub depth: Depth,
     /// Requests that were begun.
     begun: Cell<u64>,
     ended: Notify,
@@ -93,7 +95,7 @@ pub(crate) fn enroll<F: FileSystem + 'static>(
     let tasks = servers.tasks.get_or_init(|| {
         shard.spawner(|(server, work, reply): (Rc<Server<F>>, Work, Reply)| async move {
             server.serve(work, reply).await;
-            server.under_way.set(server.under_way.get() - 1);
+            server.depth.end();
             server.ended.notify_all();
         })
     });
@@ -105,7 +107,7 @@ pub(crate) fn enroll<F: FileSystem + 'static>(
         reads: Budget::new(shard, memory),
         writes: Budget::new(shard, memory),
         references: References::default(),
-        under_way: Cell::new(0),
+        depth: Depth::default(),
         begun: Cell::new(0),
         ended: Notify::new(shard),
         attr_timeout: options.attr_timeout,
@@ -123,13 +125,18 @@ pub(crate) fn enroll<F: FileSystem + 'static>(
     server
 }
 
+/// The server of a mount that has not ended.
+pub(crate) fn find<F: FileSystem + 'static>(shard: &Shard, key: usize) -> Option<Rc<Server<F>>> {
+    server(&shard.local::<Servers<F>>(), key)
+}
+
 fn server<F: 'static>(servers: &Servers<F>, key: usize) -> Option<Rc<Server<F>>> {
     servers.all.borrow().get(key).cloned()
 }
 
 /// Starts one request.
 pub(crate) fn begin<F: FileSystem + 'static>(server: &Rc<Server<F>>, work: Work, reply: Reply) {
-    server.under_way.set(server.under_way.get() + 1);
+    server.depth.begin();
     server.begun.set(server.begun.get() + 1);
     server.tasks.spawn((Rc::clone(server), work, reply));
 }
@@ -150,7 +157,7 @@ fn resume<F: FileSystem + 'static>(shard: &Shard, key: usize, work: Work, parked
 /// The progress of a mount; `None` when it has ended.
 pub(crate) fn progress<F: FileSystem + 'static>(shard: &Shard, key: usize) -> Option<Progress> {
     server(&shard.local::<Servers<F>>(), key)
-        .map(|server| Progress { under_way: server.under_way.get(), begun: server.begun.get() })
+        .map(|server| Progress { under_way: server.depth.under_way(), begun: server.begun.get() })
 }
 
 /// True if somebody has `ino` open who may write to it.
@@ -174,16 +181,21 @@ pub(crate) fn end<F: FileSystem + 'static>(
     let removed = shard.local::<Servers<F>>().all.borrow_mut().try_remove(key);
     let Some(server) = removed else { return done(Ok(())) };
     shard.spawn(async move {
-        server.ended.wait_for(|| (server.under_way.get() == 0).then_some(())).await;
+        server.ended.wait_for(|| (server.depth.under_way() == 0).then_some(())).await;
         server.references.give_back(&*server.fs);
         done(server.fs.sync().await);
     });
 }
 
 impl<F: FileSystem + 'static> Server<F> {
+    /// See [`FileSystem::lease`].
+    pub(crate) async fn lease(&self, ino: Ino, offset: u64) -> Option<Lease> {
+        self.fs.lease(ino, offset).await
+    }
+
     /// No request is under way: whoever asks next does not wait for another.
     pub(crate) fn is_idle(&self) -> bool {
-        self.under_way.get() == 0
+        self.depth.under_way() == 0
     }
 
     /// `count` look-ups of `ino` are over.
@@ -282,14 +294,14 @@ impl<F: FileSystem + 'static> Server<F> {
             Work::Read { ino, offset, len, direct } => {
                 self.read(ino, offset, len, direct, reply).await;
             }
-            Work::Write { ino, open, offset, data, how, share } => {
+            Work::Write { ino, open, offset, data, how, held } => {
                 // At most what the kernel writes at once.
                 let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
                 match self.write(ino, open, offset, data, how).await {
                     Ok(()) => reply.with(&reply::written(len)),
                     Err(error) => reply.error(errno::of(error)),
                 }
-                drop(share);
+                drop(held);
             }
             Work::Sync { ino, open, data_only } => {
                 answer(self.sync(ino, open, data_only).await, reply);
@@ -301,6 +313,19 @@ impl<F: FileSystem + 'static> Server<F> {
                     Err(error) => Err(error),
                 };
                 answer(done, reply);
+            }
+            Work::CopyRange { caller, from, to, len } => {
+                let copied = match self.clear_rights(caller, to.0).await {
+                    Ok(()) => fs.copy_range(from, to, len).await,
+                    Err(error) => Err(error),
+                };
+                match copied {
+                    // As much as is asked for at once fits.
+                    Ok(bytes) => {
+                        reply.with(&reply::written(u32::try_from(bytes).unwrap_or(u32::MAX)))
+                    }
+                    Err(error) => reply.error(errno::of(error)),
+                }
             }
             Work::Seek { ino, offset, what, current } if current || !self.writeback => {
                 match fs.seek(ino, offset, what).await {
@@ -655,25 +680,4 @@ fn open_index(open: u64) -> usize {
 /// An ioctl that the file system does not have is one that the file does not have.
 fn no_ioctl(error: Errno) -> rustix::io::Errno {
     if error == Errno::Unsupported { rustix::io::Errno::NOTTY } else { errno::of(error) }
-}
-
-fn answer(result: Result<(), Errno>, reply: Reply) {
-    match result {
-        Ok(()) => reply.done(),
-        Err(error) => reply.error(errno::of(error)),
-    }
-}
-
-/// An extended attribute, or the list of them: its length when room for 0 bytes is given, ERANGE when it does not
-/// fit, else itself.
-fn answer_sized(result: Result<Vec<u8>, Errno>, room: usize, reply: Reply) {
-    match result {
-        // At most 64 KiB each, so a length fits.
-        Ok(bytes) if room == 0 => {
-            reply.with(&reply::xattr_size(u32::try_from(bytes.len()).unwrap_or(u32::MAX)));
-        }
-        Ok(bytes) if bytes.len() > room => reply.error(rustix::io::Errno::RANGE),
-        Ok(bytes) => reply.data(&bytes),
-        Err(error) => reply.error(errno::of(error)),
-    }
 }

@@ -9,6 +9,14 @@ use braid_shard::sync::Share;
 
 pub(crate) type Name = Box<[u8]>;
 
+/// Held by a write until its end.
+pub(crate) enum Held {
+    /// A share of the bytes of writes that may be under way.
+    Share(#[allow(dead_code, reason = "it is given back when it is dropped")] Share),
+    /// Another shard is told by its drop.
+    Sent(#[allow(dead_code, reason = "as above")] Box<dyn std::any::Any>),
+}
+
 /// One request.
 pub(crate) enum Work {
     Lookup {
@@ -99,14 +107,14 @@ pub(crate) enum Work {
         len: usize,
         direct: bool,
     },
-    /// `share`: of the bytes of writes that may be under way; what comes over io_uring brings its memory with it.
+    /// `held`: nothing for what comes over io_uring, which brings its memory with it.
     Write {
         ino: Ino,
         open: u64,
         offset: u64,
         data: BufMut,
         how: WriteHow,
-        share: Option<Share>,
+        held: Option<Held>,
     },
     Sync {
         ino: Ino,
@@ -118,6 +126,13 @@ pub(crate) enum Work {
         ino: Ino,
         how: Allocate,
         offset: u64,
+        len: u64,
+    },
+    /// The kernel has written out both ranges, and forgets the pages of the second one after it.
+    CopyRange {
+        caller: Caller,
+        from: (Ino, u64),
+        to: (Ino, u64),
         len: u64,
     },
     /// `current`: the kernel holds nothing back of the file.

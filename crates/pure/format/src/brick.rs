@@ -25,6 +25,6 @@ pub use copies::{Chosen, Copy, choose};
 pub use error::BrickError;
 pub use members::{Away, BrickIds};
 pub use name::{MAX_NAME, VolumeName, VolumeNameError};
-pub use raw::{MAGIC, MAX_AWAY, MAX_RUNS, SUPERBLOCK_LEN, VERSION};
+pub use raw::{MAGIC, MAX_AWAY, MAX_HOLDERS, MAX_RUNS, SUPERBLOCK_LEN, VERSION};
 pub use states::{BrickState, MetadataState, VolumeState};
 pub use superblock::{BrickSuperblock, MAX_GENERATION, MAX_STRIPE, MIN_STRIPE};

@@ -326,6 +326,7 @@ fn bricks_of_volumes_are_named_by_both_superblocks() {
         volume_state: VolumeState::Clean,
         brick_ids: BrickIds::new([0, 1, 2]),
         away: Vec::new(),
+        metadata_holders: Vec::new(),
     };
     let mut bytes = brick.to_bytes();
     let what =

@@ -9,10 +9,12 @@
 
 mod attr;
 mod error;
+mod lease;
 mod request;
 
 pub use attr::{Attr, Ino, Kind, MODE_MASK, Time};
 pub use error::Errno;
+pub use lease::{Lease, Leased, LeasedRead, Leases};
 pub use request::{
     Allocate, Caller, DirEntry, Entry, FileFlags, FileSystem, NAME_MAX, NewNode, Opening,
     RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, ROOT, RenameFlags, Seek, SetAttr, SetTime,

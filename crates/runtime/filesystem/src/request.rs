@@ -2,6 +2,7 @@
 
 use crate::attr::{Attr, Ino, Kind, Time};
 use crate::error::Errno;
+use crate::lease::Lease;
 use braid_shard::{Buf, BufMut};
 use std::cell::Cell;
 
@@ -339,8 +340,25 @@ pub trait FileSystem {
         self.read(ino, offset, len).await
     }
 
+    /// All that another shard needs to read by itself a part of `ino` that has `offset` in it, as far as can be told now. `None`: it is
+    /// to ask for each read.
+    async fn lease(&self, _ino: Ino, _offset: u64) -> Option<Lease> {
+        None
+    }
+
     /// Writes all of `data` at `offset`.
     async fn write(&self, ino: Ino, offset: u64, data: Buf, how: Writing) -> Result<(), Errno>;
+
+    /// Copies `len` bytes from an offset of one file to an offset of another, or of the same, where the two ranges do not overlap
+    /// (copy_file_range): gives how many were copied, from the start on; 0 at the end of the source. Whatever is copied may be
+    /// shared by both.
+    ///
+    /// # Errors
+    /// [`Errno::Unsupported`]: it is to be read and written.
+    async fn copy_range(&self, from: (Ino, u64), to: (Ino, u64), len: u64) -> Result<u64, Errno> {
+        let _ = (from, to, len);
+        Err(Errno::Unsupported)
+    }
 
     /// Makes durable what was acknowledged of this file; `data_only` leaves out attributes that reading the data
     /// does not need.

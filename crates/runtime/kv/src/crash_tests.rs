@@ -1,4 +1,4 @@
-//! Power cuts, damage and lost halves: what a database holds afterwards.
+//! Power cuts, damage and lost legs: what a database holds afterwards.
 
 use crate::database::Database;
 use crate::store::{Change, StoreError};
@@ -65,12 +65,30 @@ pub(crate) fn work(
     fuse: &Fuse,
     held: Pairs,
 ) -> (Pairs, Pairs) {
+    work_and_rest(database, dice, fuse, held, 0)
+}
+
+/// The same; after each commit the database is settled with a chance of one in `rests`; 0: never.
+fn work_and_rest(
+    database: &mut Database,
+    dice: &mut Dice,
+    fuse: &Fuse,
+    held: Pairs,
+    rests: u64,
+) -> (Pairs, Pairs) {
     let mut acknowledged = held;
     loop {
+        if rests > 0 && dice.throw(rests) == 0 {
+            let settled = database.settle();
+            if fuse.is_blown() {
+                return (acknowledged.clone(), acknowledged);
+            }
+            assert_eq!(settled, Ok(()));
+        }
         let changes = changes(dice);
         let after = apply(&acknowledged, &changes);
         let result = database.commit(&changes);
-        // A half that was detached would have to be noted first, and then there is no power.
+        // A leg that was detached would have to be noted first, and then there is no power.
         if fuse.is_blown() {
             return (acknowledged, after);
         }
@@ -86,7 +104,7 @@ pub(crate) fn stop(disks: &[Disk], dice: &mut Dice) {
     }
 }
 
-/// A half that was detached because it was being made equal to the other becomes one again.
+/// A leg that was detached because it was being made equal to the other becomes one again.
 fn join_again(database: &Opened, disks: &[Disk]) {
     for detached in database.mirror.take_detached() {
         assert!(detached.why.contains("being made equal"), "{}", detached.why);
@@ -95,7 +113,7 @@ fn join_again(database: &Opened, disks: &[Disk]) {
     }
 }
 
-/// The power may go again, before all is repaired; and either half may be the first. In the end it stays.
+/// The power may go again, before all is repaired; and any leg may be the first. In the end it stays.
 pub(crate) fn crash_at_openings(disks: &[Disk], dice: &mut Dice, fuse: &Fuse) {
     while dice.throw(3) == 0 {
         fuse.set(1 + dice.throw(60));
@@ -105,12 +123,20 @@ pub(crate) fn crash_at_openings(disks: &[Disk], dice: &mut Dice, fuse: &Fuse) {
     fuse.mend();
 }
 
-fn survives(seed: u64) {
+fn survives(seed: u64, most: usize) {
+    survives_with_rests(seed, most, 0);
+}
+
+/// Gives how often a start after a crash read everything, and how often not.
+fn survives_with_rests(seed: u64, most: usize, rests: u64) -> (u32, u32) {
+    let (mut repaired, mut not) = (0, 0);
     let mut dice = Dice::new(seed);
     let fuse = Fuse::default();
     let mut disks = vec![Disk::new("a", SIZE, &fuse)];
-    if dice.throw(2) == 0 {
-        disks.push(Disk::new("b", SIZE, &fuse));
+    for name in ["b", "c"].iter().take(most - 1) {
+        if dice.throw(2) == 0 || most == 3 {
+            disks.push(Disk::new(name, SIZE, &fuse));
+        }
     }
     let mut database = create(&disks);
     let mut held = Pairs::new();
@@ -118,12 +144,16 @@ fn survives(seed: u64) {
         // Often before anything is committed: then what the last start has shown must be shown again.
         let most = [10, 400][dice.throw(2) as usize];
         fuse.set(1 + dice.throw(most));
-        let (acknowledged, under_way) = work(&mut database, &mut dice, &fuse, held);
+        let (acknowledged, under_way) = work_and_rest(&mut database, &mut dice, &fuse, held, rests);
         drop(database);
         stop(&disks, &mut dice);
         crash_at_openings(&disks, &mut dice, &fuse);
         let mut again = open(&in_some_order(&disks, &mut dice), true)
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        match again.with_storage(|storage| storage.was_repaired).unwrap() {
+            true => repaired += 1,
+            false => not += 1,
+        }
         join_again(&again, &disks);
         held = all(&mut again).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert!(
@@ -137,13 +167,28 @@ fn survives(seed: u64) {
         let mut alone = open(std::slice::from_ref(disk), false).unwrap();
         assert_eq!(all(&mut alone).unwrap(), held, "seed {seed}");
     }
+    (repaired, not)
+}
+
+#[test]
+fn a_power_cut_beside_a_rest_leaves_the_last_commit_or_the_one_under_way() {
+    let (mut repaired, mut not) = (0, 0);
+    for seed in 0..90 {
+        // At each commit, or at some.
+        let (some, others) = survives_with_rests(seed, 1 + (seed % 3) as usize, 1 + seed % 2 * 2);
+        (repaired, not) = (repaired + some, not + others);
+    }
+    assert!(repaired > 20 && not > 20, "{repaired} {not}");
 }
 
 #[test]
 fn a_power_cut_leaves_the_last_commit_or_the_one_under_way() {
-    // The last ones found that a repair's own commit, which one half could not take part in, gave up the older root.
+    // The last ones found that a repair's own commit, which one leg could not take part in, gave up the older root.
     for seed in (0..30).chain([225, 382]) {
-        survives(seed);
+        survives(seed, 2);
+    }
+    for seed in 0..30 {
+        survives(seed, 3);
     }
 }
 
@@ -185,7 +230,8 @@ fn seeds() -> std::ops::Range<u64> {
 #[ignore = "takes minutes"]
 fn many_power_cuts() {
     for seed in seeds() {
-        survives(seed);
+        survives(seed, 2 + (seed % 2) as usize);
+        survives_with_rests(seed, 1 + (seed % 3) as usize, 1 + seed % 5);
         survives_a_join(seed);
         survives_a_creation(seed);
     }
@@ -240,7 +286,7 @@ fn damage_is_an_error_and_never_another_content() {
 }
 
 #[test]
-fn what_one_half_has_lost_is_mended_from_the_other() {
+fn what_one_leg_has_lost_is_mended_from_the_other() {
     let mut mended = 0;
     for seed in 0..20 {
         let mut dice = Dice::new(seed);
@@ -258,7 +304,7 @@ fn what_one_half_has_lost_is_mended_from_the_other() {
 }
 
 #[test]
-fn a_half_whose_header_is_damaged_is_detached_and_the_other_is_used() {
+fn a_leg_whose_header_is_damaged_is_detached_and_the_other_is_used() {
     for hurt in 0..2 {
         for compare in [false, true] {
             let fuse = Fuse::default();
@@ -270,14 +316,14 @@ fn a_half_whose_header_is_damaged_is_detached_and_the_other_is_used() {
             let mut database = open(&disks, compare).unwrap();
             assert_eq!(all(&mut database).unwrap(), held);
             let dropped = database.mirror.take_detached();
-            assert_eq!(dropped.iter().map(|dropped| dropped.half).collect::<Vec<_>>(), [hurt]);
+            assert_eq!(dropped.iter().map(|dropped| dropped.leg).collect::<Vec<_>>(), [hurt]);
             assert!(dropped[0].why.contains("holds no store"), "{}", dropped[0].why);
         }
     }
 }
 
 #[test]
-fn a_half_that_fails_is_detached_and_the_other_has_everything() {
+fn a_leg_that_fails_is_detached_and_the_other_has_everything() {
     for failing in 0..2 {
         let fuse = Fuse::default();
         let disks = [Disk::new("a", SIZE, &fuse), Disk::new("b", SIZE, &fuse)];
@@ -290,7 +336,7 @@ fn a_half_that_fails_is_detached_and_the_other_has_everything() {
         database.commit(&second).unwrap();
         let dropped = database.mirror.take_detached();
         assert_eq!(dropped.len(), 1);
-        assert_eq!(dropped[0].half, failing);
+        assert_eq!(dropped[0].leg, failing);
         assert!(dropped[0].why.contains("medium error"), "{}", dropped[0].why);
         database.close().unwrap();
         let other = std::slice::from_ref(&disks[1 - failing]);
@@ -300,7 +346,7 @@ fn a_half_that_fails_is_detached_and_the_other_has_everything() {
 }
 
 #[test]
-fn a_block_that_the_first_half_cannot_read_is_had_from_the_second() {
+fn a_block_that_the_first_leg_cannot_read_is_had_from_the_second() {
     let fuse = Fuse::default();
     let disks = [Disk::new("a", SIZE, &fuse), Disk::new("b", SIZE, &fuse)];
     let held = filled(&disks, &mut Dice::new(3));
@@ -314,7 +360,7 @@ fn a_block_that_the_first_half_cannot_read_is_had_from_the_second() {
 }
 
 #[test]
-fn a_half_that_was_being_made_equal_to_the_other_is_not_taken_for_a_store() {
+fn a_leg_that_was_being_made_equal_to_the_other_is_not_taken_for_a_store() {
     let fuse = Fuse::default();
     let unequal = [Disk::new("a", SIZE, &fuse), Disk::new("b", SIZE, &fuse)];
     let mut dice = Dice::new(9);
@@ -367,7 +413,7 @@ fn left_over(disk: &Disk, dice: &mut Dice) -> Pairs {
     }
 }
 
-/// The power is cut while the second half is made. As long as nobody was told that it is whole, only the first counts.
+/// The power is cut while the second leg is made. As long as nobody was told that it is whole, only the first counts.
 fn survives_a_join(seed: u64) {
     let mut dice = Dice::new(seed);
     let fuse = Fuse::default();
@@ -415,7 +461,7 @@ fn survives_a_join(seed: u64) {
 }
 
 #[test]
-fn a_power_cut_while_a_half_joins_costs_nothing() {
+fn a_power_cut_while_a_leg_joins_costs_nothing() {
     for seed in 0..40 {
         survives_a_join(seed);
     }
@@ -454,7 +500,7 @@ fn a_power_cut_while_a_store_is_made_leaves_none_or_an_empty_one() {
 }
 
 #[test]
-fn a_half_that_joins_has_everything_also_what_was_committed_meanwhile() {
+fn a_leg_that_joins_has_everything_also_what_was_committed_meanwhile() {
     let fuse = Fuse::default();
     let disks = [Disk::new("a", SIZE, &fuse), Disk::new("b", SIZE, &fuse)];
     let mut dice = Dice::new(11);

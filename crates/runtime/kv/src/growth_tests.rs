@@ -37,7 +37,7 @@ fn fill(database: &mut Database, held: &mut Pairs) -> u64 {
 }
 
 #[test]
-fn a_full_store_that_grows_goes_on_and_is_the_same_on_either_half() {
+fn a_full_store_that_grows_goes_on_and_is_the_same_on_either_leg() {
     let fuse = Fuse::default();
     let disks = [Disk::new("a", LARGEST, &fuse), Disk::new("b", LARGEST, &fuse)];
     let mut database = create(&first(&disks, SMALL));
@@ -61,7 +61,7 @@ fn a_full_store_that_grows_goes_on_and_is_the_same_on_either_half() {
         // A region without what it has grown by is none.
         assert!(open(&[disk.first(LARGE)], false).is_err());
     }
-    // A new half in one piece takes all of it.
+    // A new leg in one piece takes all of it.
     let database = open(&disks[..1], false).unwrap();
     let joins = Disk::new("c", LARGEST, &fuse);
     database.join(&joins).unwrap();
@@ -100,7 +100,7 @@ fn survives(seed: u64, cut: u64) -> bool {
         held = apply(&held, &changes);
     }
     fuse.set(cut);
-    // As the superblocks do, that know of a half that was detached before the store is larger.
+    // As the superblocks do, that know of a leg that was detached before the store is larger.
     let grown = prepare(&database, &disks, LARGE);
     let is_whole = !fuse.is_blown();
     if is_whole {
@@ -123,8 +123,8 @@ fn survives(seed: u64, cut: u64) -> bool {
     let now = all(&mut database).unwrap_or_else(|error| panic!("{seed} {cut}: {error}"));
     assert!(now == acknowledged || now == under_way, "{seed} {cut}");
     // It grows after all, where it had not, and goes on.
-    let halves: Vec<usize> = database.mirror.held().collect();
-    let held = halves.iter().map(|half| (*half, disks[*half].clone())).collect();
+    let legs: Vec<usize> = database.mirror.held().collect();
+    let held = legs.iter().map(|leg| (*leg, disks[*leg].clone())).collect();
     database.prepare_growth(held).unwrap();
     database.take_growth().unwrap();
     let more: Vec<Change> =
@@ -133,8 +133,8 @@ fn survives(seed: u64, cut: u64) -> bool {
     let now = apply(&now, &more);
     assert_eq!(all(&mut database).unwrap(), now, "{seed} {cut}");
     database.close().unwrap();
-    for half in halves {
-        let mut alone = open(&disks[half..=half], false).unwrap();
+    for leg in legs {
+        let mut alone = open(&disks[leg..=leg], false).unwrap();
         assert_eq!(all(&mut alone).unwrap(), now, "{seed} {cut}");
     }
     blown

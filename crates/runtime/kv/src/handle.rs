@@ -4,6 +4,7 @@
 //! shard and an answer. A commit is one of each, however many blocks it has, because little else makes up its cost beside
 //! the flush.
 
+use crate::ahead::Coming;
 use braid_device::{Device, IoError, IoErrorKind, IoSets, Op, Request};
 use braid_mirror::Mirror;
 use braid_shard::Shard;
@@ -11,7 +12,7 @@ use braid_shard::mailbox::Remote;
 use slab::Slab;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
 
 /// The most bytes of one request to the mirror.
 const REQUEST_MAX: usize = 1 << 20;
@@ -63,19 +64,19 @@ pub(crate) enum Handle {
 }
 
 impl Handle {
-    /// Runs `work` with the mirror on its shard, and waits for the result.
-    fn ask<T: Send + 'static, F>(
+    /// Runs `work` with the mirror on its shard. The result comes through the channel; none, when the shard has ended.
+    fn begin<T: Send + 'static, F>(
         &self,
         work: impl FnOnce(Shard, Rc<Mirror>) -> F + Send + 'static,
-    ) -> Result<T, IoError>
+    ) -> Receiver<Result<T, IoError>>
     where
         F: Future<Output = Result<T, IoError>> + 'static,
     {
         let gone = IoError::new(IoErrorKind::Gone);
+        let (send, receive) = mpsc::sync_channel(1);
         match self {
             Handle::Far(Route { shard, number }) => {
                 let number = *number;
-                let (send, receive) = mpsc::sync_channel(1);
                 // A shard that has ended drops the job, and with it the sender.
                 shard.run(move |shard| {
                     let mirror = shard.local::<Known>().mirrors.borrow().get(number).cloned();
@@ -91,14 +92,25 @@ impl Handle {
                         }
                     }
                 });
-                receive.recv().unwrap_or(Err(gone))
             }
             #[cfg(test)]
             Handle::Near(shard, mirror) => {
                 let work = work(shard.clone(), Rc::clone(mirror));
-                shard.block_on(work)
+                let _ = send.send(shard.block_on(work));
             }
         }
+        receive
+    }
+
+    /// The same, and waits for the result.
+    fn ask<T: Send + 'static, F>(
+        &self,
+        work: impl FnOnce(Shard, Rc<Mirror>) -> F + Send + 'static,
+    ) -> Result<T, IoError>
+    where
+        F: Future<Output = Result<T, IoError>> + 'static,
+    {
+        self.begin(work).recv().unwrap_or(Err(IoError::new(IoErrorKind::Gone)))
     }
 
     /// The same for work that neither waits nor fails.
@@ -163,6 +175,11 @@ impl Handle {
         let bytes = self.ask(move |shard, mirror| read_all(shard, mirror, offset, len))?;
         out.copy_from_slice(&bytes);
         Ok(())
+    }
+
+    /// Begins to read what will probably be asked for: see [`Mirror::read_ahead`].
+    pub(crate) fn read_ahead(&self, offset: u64, len: usize) -> Coming {
+        self.begin(move |_, mirror| async move { mirror.read_ahead(offset, len).await })
     }
 
     /// Writes, and does not flush.

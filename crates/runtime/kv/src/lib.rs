@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 #[cfg(test)]
 mod crash_tests;
 mod database;

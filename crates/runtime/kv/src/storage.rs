@@ -13,6 +13,7 @@
 //! Invariant: the database reads back exactly the bytes that it wrote last, or gets an error, except while it is opened, when
 //! it verifies what it reads itself.
 
+use crate::ahead::Ahead;
 use crate::handle::{Handle, Write};
 use crate::store::StoreError;
 use braid_device::IoError;
@@ -45,6 +46,7 @@ pub(crate) struct Storage {
     /// Blocks of the mirror, the root included.
     blocks: u64,
     waiting: BTreeMap<u64, Box<[u8]>>,
+    ahead: Ahead,
     /// The length as the database sees it, in bytes.
     len: u64,
     checking: Checking,
@@ -60,6 +62,8 @@ pub(crate) struct Storage {
     pub(crate) error: Option<StoreError>,
     /// Blocks that the database has written so far.
     pub(crate) written: u64,
+    /// The database read everything when it was opened last.
+    pub(crate) was_repaired: bool,
 }
 
 fn failed(doing: &str, error: &IoError) -> StoreError {
@@ -78,6 +82,7 @@ impl Storage {
             mirror,
             blocks,
             waiting: BTreeMap::new(),
+            ahead: Ahead::default(),
             len: if is_new { 0 } else { blocks * BLOCK as u64 },
             checking: Checking::Mirror,
             strict: false,
@@ -86,6 +91,7 @@ impl Storage {
             gate: None,
             error: None,
             written: 0,
+            was_repaired: false,
         })
     }
 
@@ -118,6 +124,7 @@ impl Storage {
     /// When the mirror is gone.
     pub(crate) fn leave_checking_to_database(&mut self) -> Result<(), StoreError> {
         self.checking = Checking::Database;
+        self.was_repaired = false;
         self.mirror.begin_verification().map_err(|error| failed("opening", &error))
     }
 
@@ -125,6 +132,7 @@ impl Storage {
     fn note_repair(&mut self) {
         if self.checking == Checking::Database {
             self.checking = Checking::Repair;
+            self.was_repaired = true;
         }
     }
 
@@ -225,9 +233,21 @@ impl Storage {
             let next = self.waiting.range(block..first + count).next();
             let end = next.map_or(count, |(block, _)| block - first);
             let run = &mut out[from..end as usize * BLOCK];
-            self.mirror.read(place(block), run).map_err(told)?;
+            self.read_run(block, run).map_err(told)?;
             at = end;
         }
+        Ok(())
+    }
+
+    /// Reads blocks of the mirror, none of which waits.
+    fn read_run(&mut self, first: u64, out: &mut [u8]) -> Result<(), IoError> {
+        let mirror = &self.mirror;
+        let begin = |first, count: u64| mirror.read_ahead(place(first), count as usize * BLOCK);
+        if self.ahead.get(first, out, &begin) {
+            return Ok(());
+        }
+        mirror.read(place(first), out)?;
+        self.ahead.note_read(first, (out.len() / BLOCK) as u64, &begin);
         Ok(())
     }
 
@@ -295,6 +315,7 @@ impl Storage {
         if self.checking == Checking::Repair {
             self.adopt()?;
         }
+        self.ahead.forget();
         let mut writes: Vec<Write> = Vec::new();
         // Bytes beyond the last block belong to a transaction that will be rolled back.
         let beyond = self.waiting.split_off(&self.blocks);

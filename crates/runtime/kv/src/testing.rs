@@ -97,12 +97,12 @@ impl Opened {
         Ok(Opened { database: Database::open(handle, cache_bytes)?, mirror, shard })
     }
 
-    /// Copies the next window to a half that joins. `None` when it has joined.
+    /// Copies the next window to a leg that joins. `None` when it has joined.
     pub(crate) fn step(&self, mut joining: Joining) -> Result<Option<Joining>, MirrorError> {
         self.shard.block_on(async move { Ok(joining.step().await?.then_some(joining)) })
     }
 
-    /// Makes the disk the second half.
+    /// Makes the disk the second leg.
     pub(crate) fn join(&self, disk: &VolatileDisk) -> Result<(), MirrorError> {
         let joining = self.mirror.join(region(disk.device()))?;
         self.shard.block_on(joining.run())
@@ -113,7 +113,7 @@ impl Opened {
         &self,
         disks: Vec<(usize, VolatileDisk)>,
     ) -> Result<bool, StoreError> {
-        let regions = disks.iter().map(|(half, disk)| (*half, region(disk.device()))).collect();
+        let regions = disks.iter().map(|(leg, disk)| (*leg, region(disk.device()))).collect();
         let mirror = Rc::clone(&self.mirror);
         Ok(self.shard.block_on(async move { mirror.prepare_growth(regions).await })?)
     }

@@ -19,7 +19,8 @@ use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
-use std::sync::mpsc::{self, TryRecvError};
+use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
+use std::time::Duration;
 
 /// Prefix of the names of the threads of stores.
 const NAME: &str = "kv-";
@@ -28,6 +29,10 @@ const NAME: &str = "kv-";
 pub fn catches_panics() -> bool {
     std::thread::current().name().is_some_and(|name| name.starts_with(NAME))
 }
+
+/// The time without a request before the database is [settled](Database::settle): so long that a store which is used now and
+/// then is not written twice as often.
+const SETTLE_AFTER: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
 /// The most answers in one message.
 const ANSWERS_MAX: usize = 64;
@@ -319,9 +324,22 @@ impl KvThread {
             Err(TryRecvError::Disconnected) => None,
             Err(TryRecvError::Empty) => {
                 self.deliver();
-                requests.recv().ok()
+                self.wait(requests)
             }
         }
+    }
+
+    /// The same, when there is none yet.
+    fn wait(&mut self, requests: &mpsc::Receiver<(usize, Request)>) -> Option<(usize, Request)> {
+        if !self.database.is_settled() {
+            match requests.recv_timeout(SETTLE_AFTER) {
+                Ok(request) => return Some(request),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                // An error is the answer to the next request.
+                Err(RecvTimeoutError::Timeout) => drop(self.database.settle()),
+            }
+        }
+        requests.recv().ok()
     }
 
     fn deliver(&mut self) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{mirror, put};
+use crate::testing::{Dice, Opened, cut, mirror, put};
 use braid_device::ram::Ram;
 use braid_device::volatile::{Fuse, VolatileDisk};
 use braid_mirror::{Detached, Open, Region};
@@ -51,7 +51,7 @@ fn a_store_on_devices_is_there_again_after_a_stop() {
 }
 
 #[test]
-fn a_half_goes_and_another_joins_while_the_store_is_used() {
+fn a_leg_goes_and_another_joins_while_the_store_is_used() {
     let shard = shard();
     let rams = [Ram::new("a", 8 << 20), Ram::new("b", 8 << 20), Ram::new("c", 8 << 20)];
     let mirror = mirror_of(&shard, &rams[..2], Open::Create).unwrap();
@@ -68,6 +68,31 @@ fn a_half_goes_and_another_joins_while_the_store_is_used() {
 }
 
 #[test]
+fn a_store_at_rest_need_not_be_read_after_a_crash() {
+    let shard = shard();
+    let disk = VolatileDisk::new("a", 8 << 20, &Fuse::default());
+    let mirror = mirror(&shard, vec![disk.device()], Open::Create).unwrap();
+    let store = shard.block_on(KvStore::open(&shard, mirror, 1 << 20)).unwrap();
+    assert_eq!(shard.block_on(store.commit(vec![put("k", "v")])), Ok(()));
+    let crashed = || {
+        let copy = disk.fork();
+        cut(&copy, &mut Dice::new(1));
+        let mut database = Opened::new(&[copy], Open::AfterCrash, 1 << 20).unwrap();
+        assert_eq!(database.get(b"k"), Ok(Some(b"v".to_vec())));
+        database.with_storage(|storage| storage.was_repaired).unwrap()
+    };
+    assert!(crashed());
+    for _ in 0..200 {
+        let pause = shard.clone();
+        shard.block_on(async move { pause.sleep(100_000_000).await });
+        if !crashed() {
+            return;
+        }
+    }
+    panic!("it was read each time");
+}
+
+#[test]
 fn what_cannot_be_opened_says_why() {
     let shard = shard();
     let text =
@@ -78,7 +103,7 @@ fn what_cannot_be_opened_says_why() {
 }
 
 #[test]
-fn a_half_that_does_not_take_the_end_is_reported_before_the_stop_is_answered() {
+fn a_leg_that_does_not_take_the_end_is_reported_before_the_stop_is_answered() {
     let shard = shard();
     let disks = ["a", "b"].map(|name| VolatileDisk::new(name, 8 << 20, &Fuse::default()));
     let devices = disks.iter().map(VolatileDisk::device).collect();
@@ -90,11 +115,11 @@ fn a_half_that_does_not_take_the_end_is_reported_before_the_stop_is_answered() {
     assert_eq!(shard.block_on(store.commit(vec![put("k", "v")])), Ok(()));
     disks[1].fail();
     assert_eq!(shard.block_on(store.stop()), Ok(()));
-    assert_eq!(seen.borrow().iter().map(|detached| detached.half).collect::<Vec<_>>(), [1]);
+    assert_eq!(seen.borrow().iter().map(|detached| detached.leg).collect::<Vec<_>>(), [1]);
 }
 
 #[test]
-fn a_half_joins_also_where_requests_leave_no_pause() {
+fn a_leg_joins_also_where_requests_leave_no_pause() {
     let shard = shard();
     let rams = [Ram::new("a", 8 << 20), Ram::new("b", 8 << 20)];
     let mirror = mirror_of(&shard, &rams[..1], Open::Create).unwrap();

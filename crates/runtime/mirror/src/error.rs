@@ -1,8 +1,8 @@
-//! Errors of opening a mirror and of changing its halves. Requests to it as a device fail with errors of devices.
+//! Errors of opening a mirror and of changing its legs. Requests to it as a device fail with errors of devices.
 
 use braid_device::{IoError, IoErrorKind};
 
-/// A mirror could not be opened, or its halves not be changed.
+/// A mirror could not be opened, or its legs not be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MirrorError {
     /// The regions hold no mirror, or what they hold cannot be used.
@@ -18,11 +18,11 @@ pub(crate) fn failed(doing: &str, error: &IoError) -> MirrorError {
     MirrorError::Failed(format!("{doing} the region: {error}"))
 }
 
-/// The error of a read for which no half has what was written: a medium error with the number by which file systems of
+/// The error of a read for which no leg has what was written: a medium error with the number by which file systems of
 /// Linux say that a checksum does not match (`EFSBADCRC`).
 pub(crate) const DAMAGE: IoError = IoError { kind: IoErrorKind::Medium, errno: libc::EBADMSG };
 
-/// True for the error of a read for which no half has what was written. Other medium errors are those of devices.
+/// True for the error of a read for which no leg has what was written. Other medium errors are those of devices.
 pub fn is_damage(error: &IoError) -> bool {
     *error == DAMAGE
 }

@@ -1,8 +1,8 @@
-//! The header of a region: it identifies the region as half of a mirror and gives its number of blocks.
+//! The header of a region: it identifies the region as a leg of a mirror and gives its number of blocks.
 
 use crate::error::{MirrorError, failed};
-use crate::halves::Halves;
 use crate::layout::{Layout, PARTS_MAX};
+use crate::legs::Legs;
 use crate::region::BLOCK;
 use crate::sums::{SECTOR, is_sealed, seal};
 
@@ -26,7 +26,7 @@ const NUMBER: u64 = u64::MAX;
 pub(crate) enum State {
     /// It is complete.
     Whole = 0,
-    /// A mixture of two: the half was being made equal to the other one. The previous content may be overwritten, and
+    /// A mixture of two: the leg was being made equal to another one. The previous content may be overwritten, and
     /// the new one is not complete.
     Unequal = 1,
 }
@@ -69,25 +69,25 @@ pub(crate) fn bytes_of(layout: &Layout, state: State) -> Vec<u8> {
     block
 }
 
-/// The layout according to the headers of all halves, the state of the halves that are kept, and whether one half had
-/// grown and the other not; then the layout is the one before the growth. A half whose header
-/// cannot be read or used is detached if that of the other half can, because its content is unknown. A half that is not
-/// [whole](State::Whole) is detached too, unless it is the only one.
+/// The layout according to the headers of all legs, the state of the legs that are kept, and whether some legs had
+/// grown and others not; then the layout is the one before the growth. A leg whose header
+/// cannot be read or used is detached if that of another leg can, because its content is unknown. A leg that is not
+/// [whole](State::Whole) is detached too, unless none is; then the first is kept.
 ///
 /// # Errors
 /// When no header can be used, or one is of another version.
-pub(crate) async fn read(halves: &Halves) -> Result<(Layout, State, bool), MirrorError> {
+pub(crate) async fn read(legs: &Legs) -> Result<(Layout, State, bool), MirrorError> {
     let mut known: Option<Layout> = None;
     let mut unequal = None;
     let mut unlike = false;
     let mut unusable = Vec::new();
-    for half in halves.held() {
-        let mut block = halves.buffer(BLOCK);
-        if let Err(error) = halves.read_half(half, 0, &mut block).await {
-            unusable.push((half, failed("reading", &error)));
+    for leg in legs.held() {
+        let mut block = legs.buffer(BLOCK);
+        if let Err(error) = legs.read_leg(leg, 0, &mut block).await {
+            unusable.push((leg, failed("reading", &error)));
             continue;
         }
-        let there = halves.size_of(half) / BLOCK as u64;
+        let there = legs.size_of(leg) / BLOCK as u64;
         let parsed = parse(&block).and_then(|(stored, state)| {
             let (blocks, need) = (stored.blocks(), stored.size() / BLOCK as u64);
             let alike =
@@ -100,7 +100,7 @@ pub(crate) async fn read(halves: &Halves) -> Result<(Layout, State, bool), Mirro
                 _ => Ok((stored, state)),
             }
         });
-        let name = halves.name(half);
+        let name = legs.name(leg);
         match parsed {
             Ok((stored, State::Whole)) => {
                 unlike |= known.as_ref().is_some_and(|other| *other != stored);
@@ -110,22 +110,22 @@ pub(crate) async fn read(halves: &Halves) -> Result<(Layout, State, bool), Mirro
             Ok((stored, State::Unequal)) => {
                 let why =
                     MirrorError::Damaged(format!("the region on {name} {}", HeaderError::Unequal));
-                unequal = unequal.or(Some((half, stored)));
-                unusable.push((half, why));
+                unequal = unequal.or(Some((leg, stored)));
+                unusable.push((leg, why));
             }
             Err(why) => {
                 let error = MirrorError::Damaged(format!("the region on {name} {why}"));
                 if let HeaderError::Version(_) = why {
-                    // The other half is older than the change of format, so it must not be used instead.
+                    // The others are older than the change of format, so they must not be used instead.
                     return Err(error);
                 }
-                unusable.push((half, error));
+                unusable.push((leg, error));
             }
         }
     }
     let (known, state) = match (known, unequal) {
-        (None, Some((half, stored))) => {
-            unusable.retain(|(other, _)| *other != half);
+        (None, Some((leg, stored))) => {
+            unusable.retain(|(other, _)| *other != leg);
             (Some(stored), State::Unequal)
         }
         (known, _) => (known, State::Whole),
@@ -134,8 +134,8 @@ pub(crate) async fn read(halves: &Halves) -> Result<(Layout, State, bool), Mirro
         let first = unusable.into_iter().next().map(|(_, error)| error);
         return Err(first.unwrap_or_else(|| MirrorError::Failed("there is no region".to_string())));
     };
-    for (half, error) in unusable {
-        halves.detach(half, &error.to_string()).map_err(|error| failed("opening", &error))?;
+    for (leg, error) in unusable {
+        legs.detach(leg, &error.to_string()).map_err(|error| failed("opening", &error))?;
     }
     Ok((known, state, unlike))
 }

@@ -1,7 +1,7 @@
-//! A mirror of one or two regions, each block with a checksum, which is a [`Device`](braid_device::Device) for any user.
+//! A mirror of up to three regions, each block with a checksum, which is a [`Device`](braid_device::Device) for any user.
 //!
-//! A block that one half has lost, or gives otherwise than it was written, is had from the other half and mended. A half
-//! that fails is detached, and its owner told so. After an unclean stop the second half is made equal to the first.
+//! A block that one leg has lost, or gives otherwise than it was written, is had from another leg and mended. A leg
+//! that fails is detached, and its owner told so. After an unclean stop all legs are made equal.
 //!
 //! Beyond what every device does, a [`Mirror`] keeps a small *root* that is replaced as a whole, commits a batch of blocks with it
 //! by one flush, and lets users who can [verify](Mirror::begin_verification) what they read say which blocks are right
@@ -12,9 +12,9 @@
 #![forbid(unsafe_code)]
 
 mod error;
-mod halves;
 mod header;
 mod layout;
+mod legs;
 mod mirror;
 mod region;
 mod sums;
@@ -22,7 +22,7 @@ mod sums;
 mod tests;
 
 pub use error::{MirrorError, is_damage};
-pub use halves::Detached;
+pub use legs::{Detached, LEGS_MAX};
 pub use mirror::join::Joining;
 pub use mirror::open::Open;
 pub use mirror::{Mirror, ROOT};

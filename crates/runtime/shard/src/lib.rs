@@ -40,6 +40,7 @@ mod task;
 pub(crate) mod testing;
 pub mod threads;
 mod timer;
+pub mod version;
 
 pub use buffer::{Buf, BufMut, Loan, Pool};
 pub use doorbell::Doorbell;

@@ -5,6 +5,7 @@
 
 use crate::shard::Shard;
 use crate::sync::Notify;
+use crate::version::Version;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
@@ -24,6 +25,8 @@ pub struct RangeLocks {
     entries: RefCell<Vec<Entry>>,
     next: Cell<u64>,
     released: Notify,
+    /// Changes with each exclusive lock that is granted, before its holder has it.
+    pub version: Version,
 }
 
 /// A granted lock, given back when it is dropped.
@@ -39,6 +42,7 @@ impl RangeLocks {
             entries: RefCell::new(Vec::new()),
             next: Cell::new(0),
             released: Notify::new(shard),
+            version: Version::default(),
         })
     }
 
@@ -65,6 +69,9 @@ impl RangeLocks {
         let held = Held { locks: Rc::clone(self), ticket };
         if !self.is_granted(ticket) {
             self.released.wait_for(|| self.is_granted(ticket).then_some(())).await;
+        }
+        if exclusive {
+            self.version.changes();
         }
         held
     }

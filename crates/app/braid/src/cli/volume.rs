@@ -79,6 +79,9 @@ pub enum Verb {
     /// Serve volumes and nothing else: what `mount` starts where no server runs.
     #[command(hide = true)]
     Host(Host),
+    /// End a mount whose server is killed: what a server starts beside each of its mounts.
+    #[command(hide = true)]
+    Guard(Guard),
 }
 
 /// Make a volume of one or more bricks.
@@ -140,6 +143,10 @@ pub struct Mount {
     /// Mount it although bricks are missing: what lies on them cannot be read.
     #[arg(long)]
     pub degraded: bool,
+    /// Mount it with one of the three bricks that hold the metadata, where the other two are lost for good: what they took
+    /// without this one is lost.
+    #[arg(long, requires = "degraded")]
+    pub minority: bool,
     /// Use bricks again that were away while the volume was in use; `braid volume check` afterwards says what of them is
     /// old.
     #[arg(long)]
@@ -330,6 +337,11 @@ pub struct Salvage {
     /// The folder to copy to: a new one, or an empty one.
     #[arg(long, value_name = "DIR")]
     pub into: PathBuf,
+    /// Copy also what each snapshot shows, to .snapshots/NAME in its folder.
+    ///
+    /// Each is copied as a whole, so that DIR needs room for all of them.
+    #[arg(long)]
+    pub snapshots: bool,
     /// Answer in JSON.
     #[arg(long)]
     pub json: bool,
@@ -344,6 +356,17 @@ pub struct Host {
     pub state: State,
     #[command(flatten)]
     pub control: Control,
+}
+
+/// The numbers come from the server that starts it.
+#[derive(Debug, Args)]
+pub struct Guard {
+    /// The server's process.
+    pub server: u32,
+    /// The thread of it that has started this one.
+    pub thread: u32,
+    /// The connection in /sys/fs/fuse/connections.
+    pub connection: u32,
 }
 
 #[cfg(test)]
@@ -414,6 +437,7 @@ mod tests {
     fn all_else_that_the_help_shows_is_taken() {
         for words in [
             "braid volume mount pool /srv a b --degraded --read-only --foreground",
+            "braid volume mount pool /srv a --degraded --minority",
             "braid volume mount pool /srv --nosuid --no-dev --noexec",
             "braid volume mount pool /srv --create --stripe 64K ram:1G ram:1G",
             "braid volume umount /srv --lazy",

@@ -244,6 +244,7 @@ fn serve(
     });
     let around = Around {
         remotes: shards.remotes().to_vec(),
+        share_mounts: options.shards.is_some(),
         kept,
         scrubs,
         spares,

@@ -133,6 +133,7 @@ impl Running {
             bricks: entry.bricks.clone(),
             // Bricks get as long to come as members of arrays.
             degraded: entry.degraded && overdue,
+            minority: false,
             take_back: false,
             read_only: entry.read_only,
             allow_other: entry.allow_other,

@@ -81,6 +81,8 @@ pub struct Running {
 pub struct Around {
     /// All shards, the home shard first.
     pub remotes: Vec<Remote>,
+    /// All of them serve each mounted volume, which was asked for by their number; else one does.
+    pub share_mounts: bool,
     /// Where settings are kept.
     pub kept: Kept,
     /// The arrays' checks and repairs.
@@ -114,7 +116,8 @@ impl Running {
         ends: Sender<End>,
         events: impl FnOnce(Weak<Running>) -> Arc<dyn Events>,
     ) -> Arc<Running> {
-        let Around { remotes, kept, scrubs, spares, memory_max, guard, lease, door, .. } = around;
+        let Around { remotes, share_mounts, kept, scrubs, spares, .. } = around;
+        let Around { memory_max, guard, lease, door, .. } = around;
         Arc::new_cyclic(|own| Running {
             arrays: Mutex::new(arrays),
             salvaged: Mutex::new(salvaged),
@@ -122,7 +125,7 @@ impl Running {
             memory_max,
             guard,
             volumes: Volumes::new(
-                remotes.clone(),
+                (remotes.clone(), share_mounts),
                 kept.clone(),
                 lease.clone(),
                 events(Weak::clone(own)),

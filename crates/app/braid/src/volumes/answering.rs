@@ -187,6 +187,7 @@ impl Volumes {
             dir,
             bricks,
             degraded,
+            minority,
             take_back,
             read_only,
             allow_other,
@@ -248,10 +249,11 @@ impl Volumes {
                 .iter()
                 .map(|(member, opener)| (member.name.clone(), Arc::clone(opener)))
                 .collect(),
-            how: How { degraded, take_back, read_only },
+            how: How { degraded, take_back, read_only, minority },
             dir: PathBuf::from(&dir),
             allow_other,
             without: Without { setuid: no_suid, devices: no_dev, programs: no_exec },
+            others: self.others_than(&home),
             home,
         };
         let (hosted, gone, more) = match Hosted::start(start, &self.events) {

@@ -177,14 +177,7 @@ async fn add_one(here: Rc<Here>, new: New, how: HowAdded) -> Result<()> {
     if opener.is_remote() {
         here.remote.borrow_mut().insert(uuid, opener);
     }
-    if here.opened.store.bricks().len() == 1 && superblock.metadata.len > 0 {
-        let (here, id) = (Rc::clone(&here), superblock.brick_id);
-        here.shard.clone().spawn(async move {
-            if let Err(error) = here.opened.store.add_half(id).await {
-                tracing::error!(brick = id, "copying the metadata: {error}");
-            }
-        });
-    }
+    here.opened.copy_metadata();
     Ok(())
 }
 

@@ -305,7 +305,7 @@ fn describe(volume: &assemble::NewVolume, plan: &CreatePlan, prepared: &Prepared
         prepared.bricks.iter().flat_map(|(_, opener)| opener.notes()).collect();
     if metadata.len() == 1 && plan.superblocks.len() == 1 {
         notes.push(
-            "the metadata is on one brick only; the next brick that is added gets a second copy"
+            "the metadata is on one brick only; the next bricks that are added get copies of it"
                 .to_string(),
         );
     }

@@ -81,6 +81,8 @@ pub struct How {
     pub take_back: bool,
     /// Nothing is changed.
     pub read_only: bool,
+    /// With less than half of the bricks that hold the metadata.
+    pub minority: bool,
 }
 
 /// Opens a brick, plugged where it gains from that; metered, so that one that has nothing to do gets two requests
@@ -123,8 +125,8 @@ pub async fn bring_up(
     let found = examine(shard, &bricks).await?;
     let uuids: Vec<Uuid> =
         found.iter().map(|brick| Uuid::from_bytes(brick.superblock.brick_uuid)).collect();
-    let How { degraded, take_back, read_only } = how;
-    let options = AssembleOptions { degraded, take_back, read_only };
+    let How { degraded, take_back, read_only, minority } = how;
+    let options = AssembleOptions { degraded, take_back, read_only, minority };
     let assembly = assemble::assemble(found, options)?;
     let (name, uuid) = (assembly.name.clone(), assembly.uuid);
     let unclean = assembly.unclean;

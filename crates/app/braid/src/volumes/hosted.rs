@@ -11,11 +11,14 @@ use crate::output;
 use anyhow::{Context, Result, bail};
 use braid_array::stacking::PREFIX;
 use braid_device::Opener;
-use braid_filesystem::{FileSystem, Ino};
-use braid_fuse::{Ended, EndedBy, Mount, MountOptions, Without};
+use braid_filesystem::{FileSystem, Ino, Leases};
+use braid_fuse::{Ended, EndedBy, Front, Mount, MountOptions, Without};
+use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
+use braid_volume::LeaseReader;
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -33,6 +36,32 @@ pub struct Held {
     pub name: String,
     /// What keeps it open.
     pub open: Arc<dyn Opener>,
+}
+
+/// The bricks of a volume, as all its shards see them.
+#[derive(Clone, Default)]
+struct Bricks(Arc<Mutex<Vec<Held>>>);
+
+impl Bricks {
+    /// One that every shard reads by itself. None of another host: a shard has a connection of its own to it, which need not show
+    /// what another has just written.
+    fn readable(&self, uuid: Uuid) -> Option<Arc<dyn Opener>> {
+        let bricks = locked(&self.0);
+        let brick = bricks.iter().find(|brick| brick.uuid == uuid && !brick.open.is_remote())?;
+        Some(Arc::clone(&brick.open))
+    }
+
+    /// The mount on another shard.
+    fn front(&self, remote: Remote) -> Front {
+        let bricks = self.clone();
+        let open = move |shard: &Shard, uuid| {
+            let opener = bricks.readable(uuid)?;
+            let opened = here::open(shard, &*opener);
+            opened.inspect_err(|error| tracing::debug!("reading on another shard: {error}")).ok()
+        };
+        let leases = |shard: &Shard| LeaseReader::new(shard, Box::new(open)) as Rc<dyn Leases>;
+        Front { remote, open: Box::new(leases) }
+    }
 }
 
 /// What has been done until some time.
@@ -64,7 +93,7 @@ pub struct Hosted {
     key: u64,
     /// `None`: it is not mounted yet, or being unmounted.
     mount: Mutex<Option<Mount>>,
-    bricks: Mutex<Vec<Held>>,
+    bricks: Bricks,
     pub exports: Mutex<Vec<Exported>>,
     pub sample: Mutex<Option<Sample>>,
     /// The job that was started last and that nobody has waited for: it may have ended before anybody could.
@@ -89,6 +118,8 @@ pub struct Start {
     pub without: Without,
     /// Where it lives.
     pub home: Remote,
+    /// The other shards.
+    pub others: Vec<Remote>,
 }
 
 /// Is told, on a thread of its own, of what happens to volumes by themselves.
@@ -114,7 +145,7 @@ impl Hosted {
         start: Start,
         events: &Arc<dyn Events>,
     ) -> Result<(Arc<Hosted>, Vec<Uuid>, Vec<String>)> {
-        let Start { bricks, how, dir, allow_other, without, home } = start;
+        let Start { bricks, how, dir, allow_other, without, home, others } = start;
         let openers: Vec<Arc<dyn Opener>> =
             bricks.iter().map(|(_, opener)| Arc::clone(opener)).collect();
         let volume = Arc::new(OnceLock::<Uuid>::new());
@@ -140,6 +171,8 @@ impl Hosted {
         options.read_only = how.read_only;
         options.allow_other |= allow_other;
         options.without = without;
+        // This very program, also when there is another in its place by now.
+        options.guard = ["/proc/self/exe", "volume", "guard"].map(OsString::from).to_vec();
         let mounted = Arc::new(OnceLock::<Arc<Hosted>>::new());
         let (at_end, told) = (Arc::clone(&mounted), Arc::clone(events));
         let open = move |shard: &braid_shard::Shard| {
@@ -147,7 +180,9 @@ impl Hosted {
             // It was brought up above, and only its end takes it down.
             Rc::clone(&here.expect("the volume is on this shard").volume)
         };
-        let mount = Mount::start(options, home.clone(), open, move |end| {
+        let held = Bricks::default();
+        let fronts = others.into_iter().map(|remote| held.front(remote)).collect();
+        let mount = Mount::start_on(options, home.clone(), fronts, open, move |end| {
             // Not before `start` has come to its end.
             let hosted = at_end.wait();
             let arrays = hosted.wind_up(&end);
@@ -167,8 +202,8 @@ impl Hosted {
                 }
             };
         let dir = mount.dir().to_path_buf();
-        let start = Start { bricks, how, dir, allow_other, without, home };
-        let hosted = Arc::new(Hosted::of(&up, start, Some(mount)));
+        let start = Start { bricks, how, dir, allow_other, without, home, others: Vec::new() };
+        let hosted = Arc::new(Hosted::of(&up, start, Some(mount), held));
         // Nobody else sets it.
         let _ = mounted.set(Arc::clone(&hosted));
         Ok((hosted, up.gone, up.notes))
@@ -187,7 +222,7 @@ impl Hosted {
         let up = on_shard::run(&home, move |shard| async move {
             here::bring_up(&shard, openers, how, gone).await
         })??;
-        Ok(Hosted::of(&up, start, None))
+        Ok(Hosted::of(&up, start, None, Bricks::default()))
     }
 
     /// It ends: everything is durable, and nothing of it is left on its shard.
@@ -199,10 +234,11 @@ impl Hosted {
         on_shard::run(&self.home, move |shard| async move { here::take_down(&shard, key).await })?
     }
 
-    fn of(up: &Up, start: Start, mount: Option<Mount>) -> Hosted {
-        let Start { bricks, how, dir, allow_other, without, home } = start;
-        let held = bricks.into_iter().zip(&up.bricks);
-        let held = held.map(|((name, opener), uuid)| Held { uuid: *uuid, name, open: opener });
+    fn of(up: &Up, start: Start, mount: Option<Mount>, held: Bricks) -> Hosted {
+        let Start { bricks, how, dir, allow_other, without, home, .. } = start;
+        let all = bricks.into_iter().zip(&up.bricks);
+        let all = all.map(|((name, opener), uuid)| Held { uuid: *uuid, name, open: opener });
+        locked(&held.0).extend(all);
         Hosted {
             name: up.name.clone(),
             uuid: up.uuid,
@@ -215,7 +251,7 @@ impl Hosted {
             home,
             key: up.key,
             mount: Mutex::new(mount),
-            bricks: Mutex::new(held.collect()),
+            bricks: held,
             exports: Mutex::default(),
             sample: Mutex::default(),
             started: Mutex::default(),
@@ -259,24 +295,27 @@ impl Hosted {
 
     /// Its bricks.
     pub fn bricks(&self) -> Vec<Held> {
-        locked(&self.bricks).clone()
+        locked(&self.bricks.0).clone()
     }
 
     /// It has one brick more.
     pub fn hold(&self, brick: Held) {
-        locked(&self.bricks).push(brick);
+        locked(&self.bricks.0).push(brick);
     }
 
     /// It has one brick less, which is closed.
     pub fn let_go(&self, uuid: Uuid) -> Option<Held> {
-        let mut bricks = locked(&self.bricks);
+        let mut bricks = locked(&self.bricks.0);
         let at = bricks.iter().position(|brick| brick.uuid == uuid)?;
         Some(bricks.remove(at))
     }
 
     /// Where a brick is, as it was given.
     pub fn brick_name(&self, uuid: Uuid) -> Option<String> {
-        locked(&self.bricks).iter().find(|brick| brick.uuid == uuid).map(|brick| brick.name.clone())
+        locked(&self.bricks.0)
+            .iter()
+            .find(|brick| brick.uuid == uuid)
+            .map(|brick| brick.name.clone())
     }
 
     /// Unmounts it and waits until everything is durable and closed.
@@ -381,7 +420,7 @@ impl Hosted {
             }
             (EndedBy::Us, Ok(())) => {}
         }
-        let bricks = std::mem::take(&mut *locked(&self.bricks));
+        let bricks = std::mem::take(&mut *locked(&self.bricks.0));
         locked(&self.mount).take();
         let array = |held: &Held| held.name.strip_prefix(PREFIX).map(str::to_string);
         bricks.iter().filter_map(array).collect()

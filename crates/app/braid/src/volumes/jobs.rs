@@ -92,7 +92,14 @@ impl Hosted {
             let ino = here.volume.resolve(wanted.as_bytes()).await?;
             here.volume.set_copies(ino, copies).await
         });
-        started.with_context(|| format!("copies of {path}"))
+        let started = started.with_context(|| format!("copies of {path}"))?;
+        // No job gives these more, or fewer: whoever relies on copies is to know.
+        let alone = self.with(|here| async move { here.volume.status().snapshot_bytes })?;
+        if alone == 0 {
+            return Ok(started);
+        }
+        let alone = size::human(alone);
+        Ok(format!("{started}; what snapshots alone hold ({alone}) keeps the copies that it has"))
     }
 
     /// The copies that a file is to have.

@@ -24,6 +24,7 @@ use uuid::Uuid;
 pub struct Volumes {
     pub(super) list: Mutex<Vec<Arc<Hosted>>>,
     remotes: Vec<Remote>,
+    share_mounts: bool,
     pub(super) kept: Kept,
     /// The lease that volumes are mounted under.
     pub(super) lease: Option<Arc<Session>>,
@@ -49,9 +50,9 @@ impl Drop for Asked<'_> {
 }
 
 impl Volumes {
-    /// On these shards, under `lease`; `events` is told of what happens by itself.
+    /// On these shards (true: all of them serve each mount), under `lease`; `events` is told of what happens by itself.
     pub fn new(
-        remotes: Vec<Remote>,
+        (remotes, share_mounts): (Vec<Remote>, bool),
         kept: Kept,
         lease: Option<Arc<Session>>,
         events: Arc<dyn Events>,
@@ -59,6 +60,7 @@ impl Volumes {
         Volumes {
             list: Mutex::default(),
             remotes,
+            share_mounts,
             kept,
             lease,
             events,
@@ -199,6 +201,12 @@ impl Volumes {
             all.iter().filter(|hosted| hosted.home().id() == remote.id()).count()
         };
         Ok(self.remotes.iter().min_by_key(volumes).context("a server has a shard")?.clone())
+    }
+
+    /// The shards that serve a mount beside its home: of a server that was not told how many there are to be, none.
+    pub(super) fn others_than(&self, home: &Remote) -> Vec<Remote> {
+        let others = self.remotes.iter().filter(|remote| remote.id() != home.id());
+        others.filter(|_| self.share_mounts).cloned().collect()
     }
 
     /// Understands bricks; those in memory get names that no other has.

@@ -8,9 +8,10 @@ use crate::on_shard;
 use anyhow::{Context, Result, bail};
 use braid_device::file::Mode;
 use braid_format::volume::inode::{InodeRecord, Stamp};
+use braid_format::volume::snapshot::LISTING_NAME;
 use braid_shard::Shard;
 use braid_volume::assemble::{FoundBrick, examine};
-use braid_volume::salvage::{self, LostRange, Salvage};
+use braid_volume::salvage::{self, LostRange, Salvage, SnapshotOf};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Timespec, Timestamps, Uid, XattrFlags};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +47,8 @@ pub struct Outcome {
     pub incomplete: usize,
     /// Files whose names are lost, whole or not.
     pub nameless: usize,
+    /// Snapshots that were copied, too; their files are among those that are counted.
+    pub snapshots: usize,
     /// Lost parts, with the reason: one sentence each.
     pub lost: Vec<String>,
     /// Of the incomplete files those with bytes that are not what was written, as their checksums say.
@@ -63,11 +66,12 @@ pub struct Rotten {
     pub ranges: Vec<(u64, u64)>,
 }
 
-/// Copies all that can be had from these bricks to the folder `into`, which is made or must be empty.
+/// Copies all that can be had from these bricks to the folder `into`, which is made or must be empty; also what snapshots show,
+/// with `snapshots`.
 ///
 /// # Errors
 /// When no copy of the metadata can be opened, or the folder cannot be written to.
-pub fn salvage(bricks: &[String], into: &Path) -> Result<Outcome> {
+pub fn salvage(bricks: &[String], into: &Path, snapshots: bool) -> Result<Outcome> {
     let doing = || format!("making a folder to copy to: {}", into.display());
     fs::create_dir_all(into).with_context(doing)?;
     if fs::read_dir(into).with_context(doing)?.next().is_some() {
@@ -97,14 +101,14 @@ pub fn salvage(bricks: &[String], into: &Path) -> Result<Outcome> {
                 Err(error) => notes.push(format!("{brick} cannot be used: {error:#}")),
             }
         }
-        copy(&shard, found, into, notes).await
+        copy(&shard, found, (into, snapshots), notes).await
     })?
 }
 
 async fn copy(
     shard: &Shard,
     found: Vec<FoundBrick>,
-    into: PathBuf,
+    (into, snapshots): (PathBuf, bool),
     mut notes: Vec<String>,
 ) -> Result<Outcome> {
     let bricks = found.iter().map(|brick| usize::from(brick.superblock.brick_count)).max();
@@ -117,13 +121,27 @@ async fn copy(
         notes.push(format!("{missing} of the volume's bricks are not among these"));
     }
     notes.extend(volume.notes.iter().cloned());
+    let known = volume.snapshots().await;
+    let mut lost = Vec::new();
+    let mut of_folders: BTreeMap<u64, Vec<SnapshotOf>> = BTreeMap::new();
+    if snapshots {
+        let why = known.damaged.into_iter();
+        lost.extend(why.map(|why| format!("snapshots may be lost altogether: {why}")));
+        for snapshot in known.found {
+            of_folders.entry(snapshot.folder).or_default().push(snapshot);
+        }
+    } else if !known.found.is_empty() {
+        let count = crate::output::count(known.found.len(), "snapshot");
+        notes.push(format!("{count} not copied: --snapshots copies what they show, too"));
+    }
     let mut copying = Copying {
         volume: &volume,
         into,
+        snapshots: of_folders,
         places: BTreeMap::new(),
         directories: Vec::new(),
         refused: None,
-        outcome: Outcome { name: volume.name.clone(), notes, ..Outcome::default() },
+        outcome: Outcome { name: volume.name.clone(), notes, lost, ..Outcome::default() },
     };
     let copied = copying.all().await;
     let Copying { outcome, into, .. } = copying;
@@ -140,6 +158,8 @@ async fn copy(
 struct Copying<'a> {
     volume: &'a Salvage,
     into: PathBuf,
+    /// The snapshots of folders that are still to be copied, by the folder.
+    snapshots: BTreeMap<u64, Vec<SnapshotOf>>,
     /// Where each file is, that was seen; nowhere if it could not be copied.
     places: BTreeMap<u64, Option<PathBuf>>,
     /// Their attributes come last: what is made in them changes their times.
@@ -185,6 +205,13 @@ impl Copying<'_> {
             let (files, incomplete) = before;
             self.outcome.nameless +=
                 self.outcome.files - files + self.outcome.incomplete - incomplete;
+        }
+        // Those of folders that are lost.
+        for snapshot in std::mem::take(&mut self.snapshots).into_values().flatten() {
+            let folder = PathBuf::from(NAMELESS).join(snapshot.folder.to_string());
+            self.lost(format!("{}: the folder of a snapshot is lost", folder.display()));
+            self.tree((snapshot.root, DIRECTORY), place_of(&snapshot, &folder)).await?;
+            self.outcome.snapshots += 1;
         }
         for (path, record) in std::mem::take(&mut self.directories).into_iter().rev() {
             self.set_attributes(&path, &record);
@@ -253,6 +280,10 @@ impl Copying<'_> {
     ) -> Result<()> {
         let path = self.into.join(place);
         made(&path, fs::create_dir_all(&path))?;
+        for snapshot in self.snapshots.remove(&ino).into_iter().flatten() {
+            ahead.push((snapshot.root, DIRECTORY, place_of(&snapshot, place)));
+            self.outcome.snapshots += 1;
+        }
         let entries = self.volume.entries(ino).await;
         for why in entries.damaged {
             self.lost(format!("{}: names in it are lost: {why}", place.display()));
@@ -398,6 +429,11 @@ impl Copying<'_> {
         let first = || (format!("{}: {error}", path.display()), 0);
         self.refused.get_or_insert_with(first).1 += 1;
     }
+}
+
+/// The place of what a snapshot shows, by that of its folder: where it is when the volume is mounted.
+fn place_of(snapshot: &SnapshotOf, folder: &Path) -> PathBuf {
+    folder.join(OsStr::from_bytes(LISTING_NAME)).join(&snapshot.name)
 }
 
 /// The place of one that is not whole.

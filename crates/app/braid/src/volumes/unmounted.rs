@@ -113,11 +113,12 @@ impl Volumes {
                 .iter()
                 .map(|(member, opener)| (member.name.clone(), Arc::clone(opener)))
                 .collect(),
-            how: How { degraded: true, take_back: false, read_only: !repair },
+            how: How { degraded: true, take_back: false, read_only: !repair, minority: !repair },
             dir: PathBuf::new(),
             allow_other: false,
             without: Without::default(),
             home,
+            others: Vec::new(),
         };
         let up = Hosted::bring_up(start).with_context(|| doing.clone())?;
         let checked = up

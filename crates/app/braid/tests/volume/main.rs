@@ -5,12 +5,15 @@
 
 mod checksums;
 mod configured;
+mod copied_files;
 mod copies;
 mod copies_lost;
 mod leased;
+mod majority;
 mod quotas;
 mod returning;
 mod salvage;
+mod salvage_snapshots;
 mod snapshots;
 mod unmounted;
 mod volume_metadata;

@@ -148,7 +148,7 @@ fn all_files_are_copied_off_whole_bricks_with_what_belongs_to_them() {
 #[test]
 fn without_a_brick_what_it_had_is_lost_and_nothing_else() {
     let Some(filled) = Filled::new() else { return };
-    for (bricks, into) in [("a b", "ab"), ("a c", "ac"), ("a", "one")] {
+    for (bricks, into) in [("a b", "ab"), ("a c", "ac"), ("a", "one"), ("c", "last")] {
         let (code, said) = filled.salvage(bricks, into);
         assert_eq!(code, 1, "{said}");
         let whole = filled.whole(into);
@@ -160,23 +160,33 @@ fn without_a_brick_what_it_had_is_lost_and_nothing_else() {
         let text = fs::read_to_string(filled.place.path(into).join("lost.txt")).unwrap();
         assert!(text.lines().all(|line| line.contains("is not there")), "{text}");
     }
-    // The metadata is on the first two.
-    filled.place.run("volume salvage c --into none").refused(2, &["copy of the metadata"]);
+    // Of four bricks the last has no metadata.
+    for brick in ["d", "e", "f", "g"] {
+        File::create_new(filled.place.path(brick)).unwrap().set_len(BRICK).unwrap();
+    }
+    filled.place.run("volume create other d e f g --metadata 4M").ok();
+    filled.place.run("volume salvage g --into none").refused(2, &["copy of the metadata"]);
 }
 
 #[test]
-fn of_two_copies_of_the_metadata_one_is_enough() {
+fn of_three_copies_of_the_metadata_one_is_enough() {
     let Some(filled) = Filled::new() else { return };
-    for brick in ["a", "b"] {
-        let kept = fs::read(filled.place.path(brick)).unwrap();
-        let (at, bytes) = filled.region(brick);
-        let file = File::options().write(true).open(filled.place.path(brick)).unwrap();
-        file.write_all_at(&vec![0x5a; bytes as usize], at).unwrap();
-        let into = format!("without-{brick}");
+    for left in BRICKS {
+        let damaged = BRICKS.into_iter().filter(|brick| *brick != left);
+        let kept: Vec<(&str, Vec<u8>)> =
+            damaged.map(|brick| (brick, fs::read(filled.place.path(brick)).unwrap())).collect();
+        for (brick, _) in &kept {
+            let (at, bytes) = filled.region(brick);
+            let file = File::options().write(true).open(filled.place.path(brick)).unwrap();
+            file.write_all_at(&vec![0x5a; bytes as usize], at).unwrap();
+        }
+        let into = format!("only-{left}");
         let (code, said) = filled.salvage("a b c", &into);
         assert_eq!(code, 0, "{said}");
         assert_eq!(filled.whole(&into), filled.files.len());
-        fs::write(filled.place.path(brick), kept).unwrap();
+        for (brick, bytes) in kept {
+            fs::write(filled.place.path(brick), bytes).unwrap();
+        }
     }
 }
 

@@ -15,13 +15,13 @@ const MIB: usize = 1 << 20;
 
 /// All that can be seen of a file: mode, links, size, time of the last write, attributes, content or target.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+pub struct Seen {
     about: String,
-    content: Vec<u8>,
+    pub content: Vec<u8>,
 }
 
 /// Everything below a folder, by path.
-fn tree(folder: &Path) -> BTreeMap<String, Seen> {
+pub fn tree(folder: &Path) -> BTreeMap<String, Seen> {
     fn walk(folder: &Path, at: &Path, seen: &mut BTreeMap<String, Seen>) {
         for entry in fs::read_dir(at).unwrap() {
             let path = entry.unwrap().path();
@@ -49,7 +49,7 @@ fn tree(folder: &Path) -> BTreeMap<String, Seen> {
 }
 
 #[track_caller]
-fn assert_same(found: &BTreeMap<String, Seen>, wanted: &BTreeMap<String, Seen>) {
+pub fn assert_same(found: &BTreeMap<String, Seen>, wanted: &BTreeMap<String, Seen>) {
     let names = |tree: &BTreeMap<String, Seen>| tree.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(found), names(wanted));
     for (name, seen) in found {
@@ -80,7 +80,7 @@ fn write_out(folder: &Path) {
 }
 
 /// Makes everything below a folder durable; for FUSE syncfs does not.
-fn sync(folder: &Path) {
+pub fn sync(folder: &Path) {
     write_out(folder);
     for name in tree(folder).into_keys().chain([String::new()]) {
         let path = folder.join(name);
@@ -116,7 +116,7 @@ fn give_times(folder: &Path, seconds: u64) {
 }
 
 /// A folder with one of each that a folder may have.
-fn fill(home: &Path) {
+pub fn fill(home: &Path) {
     fs::create_dir_all(home.join("deep/er")).unwrap();
     fs::write(home.join("large"), bytes(MIB + 77_777, 1)).unwrap();
     fs::write(home.join("grows"), bytes(10_000, 2)).unwrap();
@@ -136,7 +136,7 @@ fn fill(home: &Path) {
 }
 
 /// Changes something of each kind, in another way for each `round`.
-fn change(home: &Path, round: u64) {
+pub fn change(home: &Path, round: u64) {
     let new = bytes(100_000, 100 + round);
     write_at(&home.join("large"), 0, &new[..10]);
     write_at(&home.join("large"), 200_000 + round * 4096, &new);
@@ -248,6 +248,25 @@ fn a_snapshot_keeps_a_folder_as_it_was() {
     fs::copy(at("two/large"), home.join("large")).unwrap();
     assert_eq!(fs::read(home.join("large")).unwrap(), second["large"].content);
     assert!(scene.run("check pool").ok().contains("no problems"));
+    scene.unmount("pool");
+}
+
+#[test]
+fn who_raises_copies_is_told_what_only_snapshots_have() {
+    let Some(scene) = Scene::new(&["a", "b"]) else { return };
+    scene.run("create pool a b").ok();
+    scene.run("mount pool mnt").ok();
+    scene.write_by_child("file", &bytes(MIB, 1));
+    let said = scene.run("copies pool 2 --detach").ok();
+    assert!(said.contains("2 copies started") && !said.contains("snapshots"), "{said}");
+    scene.run("jobs pool --wait").ok();
+    scene.run("snapshot mnt before").ok();
+    scene.write_by_child("file", &bytes(MIB, 2));
+    write_out(&scene.file(""));
+    scene.run("copies pool 1").ok();
+    let said = scene.run("copies pool 2 --detach").ok();
+    assert!(said.contains("what snapshots alone hold (2 MiB) keeps the copies"), "{said}");
+    scene.run("jobs pool --wait").ok();
     scene.unmount("pool");
 }
 

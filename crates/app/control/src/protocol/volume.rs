@@ -31,6 +31,9 @@ pub enum VolumeRequest {
         bricks: Vec<String>,
         #[serde(default)]
         degraded: bool,
+        /// With one of three bricks that hold the metadata.
+        #[serde(default)]
+        minority: bool,
         #[serde(default)]
         take_back: bool,
         #[serde(default)]

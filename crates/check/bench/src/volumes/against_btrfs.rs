@@ -1,125 +1,16 @@
 //! Adding and removing devices: a volume and btrfs in turn on the same loop devices, slowed down alike.
 //!
-//! The devices are files in memory behind loop devices, which the kernel holds to a rate
-//! (`blkio.throttle` of the first version of control groups), so that what is compared is what each moves and how well
+//! The devices are held to a rate (`loops`), so that what is compared is what each moves and how well
 //! it keeps the devices busy. Root only.
 
+use super::loops::{Devices, Mounted, tool};
 use super::rig::{Clock, Medium, Rig, Step};
-use super::verdict::{ratio, verdict};
+use super::verdict::{measured, ratio, verdict};
 use crate::tables::{Effort, Row, Table};
-use anyhow::{Context, bail};
-use braid_load::{Measured, Report, Slice, Spread, megabytes};
+use anyhow::Context;
+use braid_load::{Report, Spread, megabytes};
 use braid_volume::NewJob;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Instant;
-
-const THROTTLE: &str = "/sys/fs/cgroup/blkio/blkio.throttle";
-const DEVICES: usize = 4;
-const DEVICE: u64 = 768 << 20;
-
-fn tool(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    let doing = || format!("running {program} {}", arguments.join(" "));
-    let output = Command::new(program).args(arguments).output().with_context(doing)?;
-    if !output.status.success() {
-        bail!("{}: {}", doing(), String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
-/// A loop device that is held to a rate; gone when it is dropped.
-struct Loop {
-    path: String,
-    number: String,
-}
-
-impl Loop {
-    fn new(file: &Path) -> anyhow::Result<Loop> {
-        let made = std::fs::File::create(file).and_then(|made| made.set_len(DEVICE));
-        made.with_context(|| format!("making {}", file.display()))?;
-        let file = file.to_str().context("a path that is not text")?;
-        let path = tool("losetup", &["--find", "--show", file])?;
-        let number = std::fs::read_to_string(format!("/sys/block/{}/dev", name(&path)));
-        let mut made = Loop { path, number: String::new() };
-        made.number = number.context("finding the loop device's number")?.trim().to_owned();
-        made.hold_to(Clock::Wall.read_rate(), Clock::Wall.write_rate())?;
-        Ok(made)
-    }
-
-    fn hold_to(&self, read: u64, write: u64) -> anyhow::Result<()> {
-        for (direction, rate) in [("read", read), ("write", write)] {
-            let file = format!("{THROTTLE}.{direction}_bps_device");
-            let line = format!("{} {rate}", self.number);
-            std::fs::write(&file, line).with_context(|| format!("writing to {file}"))?;
-        }
-        Ok(())
-    }
-
-    /// Bytes read and written since it was made.
-    fn counts(&self) -> anyhow::Result<(u64, u64)> {
-        let text = std::fs::read_to_string(format!("/sys/block/{}/stat", name(&self.path)));
-        let text = text.context("reading what a loop device has done")?;
-        let fields: Vec<u64> =
-            text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        let field = |at: usize| fields.get(at).copied().map(|sectors| sectors * 512);
-        field(2).zip(field(6)).context("a loop device without counts")
-    }
-}
-
-fn name(path: &str) -> &str {
-    path.trim_start_matches("/dev/")
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = self.hold_to(0, 0);
-        let _ = tool("losetup", &["--detach", &self.path]);
-    }
-}
-
-/// Loop devices over files of a folder, all zero.
-struct Devices {
-    loops: Vec<Loop>,
-    folder: tempfile::TempDir,
-}
-
-impl Devices {
-    fn new() -> anyhow::Result<Devices> {
-        let folder = tempfile::tempdir_in("/dev/shm").context("making a folder in memory")?;
-        let loops = (0..DEVICES).map(|nr| Loop::new(&folder.path().join(format!("device{nr}"))));
-        Ok(Devices { loops: loops.collect::<anyhow::Result<_>>()?, folder })
-    }
-
-    fn path(&self, nr: usize) -> anyhow::Result<&str> {
-        Ok(&self.loops.get(nr).context("no such device")?.path)
-    }
-
-    /// Measures by what the kernel counts for the devices.
-    fn step(&self, doing: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Step> {
-        let counts = || self.loops.iter().map(Loop::counts).collect::<anyhow::Result<Vec<_>>>();
-        let (before, start) = (counts()?, Instant::now());
-        doing()?;
-        let seconds = start.elapsed().as_secs_f64();
-        let (mut written, mut busiest) = (0, 0.0f64);
-        for (after, before) in counts()?.iter().zip(before) {
-            let (reads, writes) = (after.0 - before.0, after.1 - before.1);
-            written += writes;
-            busiest = busiest
-                .max(reads as f64 / Clock::Wall.read_rate() as f64)
-                .max(writes as f64 / Clock::Wall.write_rate() as f64);
-        }
-        Ok(Step { seconds, written, busiest })
-    }
-}
-
-/// A mounted btrfs; gone when it is dropped.
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = tool("umount", &[&self.0.to_string_lossy()]);
-    }
-}
+use std::path::PathBuf;
 
 /// Steps with the parts of the file that must move.
 type Steps = Vec<(&'static str, f64, Step)>;
@@ -218,15 +109,9 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
             crate::tables::spread(Some(busy(&theirs))),
             verdict(faster >= 1.0).to_owned(),
         ];
-        let measured = |name: &str, steps: &[Step]| Measured {
-            name: name.to_owned(),
-            worth: None,
-            slices: steps
-                .iter()
-                .map(|one| Slice { requests: 1, bytes: size, seconds: one.seconds, latency: None })
-                .collect(),
-        };
-        let all = [measured("braid", &ours), measured("btrfs", &theirs)];
+        let seconds = |steps: &[Step]| steps.iter().map(|one| one.seconds).collect::<Vec<f64>>();
+        let all =
+            [measured("braid", size, seconds(&ours)), measured("btrfs", size, seconds(&theirs))];
         let mut report = Report::of((*step).to_owned(), rounds, &all, Vec::new());
         report.ratios = vec![
             ratio("braid's bytes written", "minimum", moved(&ours)),

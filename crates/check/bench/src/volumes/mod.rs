@@ -1,17 +1,26 @@
 //! A logical volume over one to four devices: the field's table 5, with its figures beside ours (P11, P12).
 
 mod against_btrfs;
+mod checksums;
 mod copies;
+mod copies_against_btrfs;
+mod extents;
 mod foreground;
 pub mod fuse;
 pub mod large;
+mod loops;
 mod rig;
+mod snapshots;
 mod two_clocks;
 mod verdict;
 
 pub use against_btrfs::table as against_btrfs;
+pub use checksums::table as checksums;
 pub use copies::table as copies;
+pub use copies_against_btrfs::table as copies_against_btrfs;
+pub use extents::table as extents;
 pub use foreground::table as foreground;
+pub use snapshots::table as snapshots;
 
 use crate::tables::{Effort, Table};
 use anyhow::Context;

@@ -15,12 +15,12 @@ use braid_kv::model::ModelStore;
 use braid_shard::sync::promise;
 use braid_shard::{Buf, Shard};
 use braid_volume::{
-    Brick, BrickCounts, BrickDevice, BrickToAdd, Format, MountOf, NewBrick, NewJob, Volume,
-    first_records, noted_nowhere,
+    Brick, BrickCounts, BrickDevice, BrickToAdd, CheckEnd, Format, MountOf, NewBrick, NewJob,
+    Volume, first_records, noted_nowhere,
 };
 use hdrhistogram::Histogram;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -35,6 +35,8 @@ pub const STRIPE: u64 = 128 << 10;
 const PAYLOADS: u64 = 61;
 /// Readers beside a balance.
 const READERS: u64 = 4;
+/// Writers of blocks here and there.
+const WRITERS: u64 = 16;
 /// What a commit of metadata takes, in nanoseconds.
 const COMMIT_NANOS: u64 = 1_000_000;
 
@@ -173,6 +175,16 @@ impl Rig {
         size: u64,
         copies: u8,
     ) -> anyhow::Result<Rig> {
+        Rig::of_format(clock, bricks, size, Format { stripe: STRIPE, checksums: true, copies })
+    }
+
+    /// The same of a volume of this format.
+    pub fn of_format(
+        clock: Clock,
+        bricks: Vec<Medium>,
+        size: u64,
+        format: Format,
+    ) -> anyhow::Result<Rig> {
         let shard = shard(clock)?;
         let brick_size = size + size / 8 + (64 << 20);
         let mut devices = Vec::new();
@@ -193,7 +205,6 @@ impl Rig {
         }
         let store = ModelStore::new(&shard);
         let owner = Caller { uid: 0, gid: 0 };
-        let format = Format { stripe: STRIPE, checksums: true, copies };
         let records = first_records(Uuid::from_u128(99), format, &new, owner, Time::default())?;
         shard.block_on(store.commit(records)).context("making a volume")?;
         store.set_commit_time(COMMIT_NANOS);
@@ -204,14 +215,7 @@ impl Rig {
             made.make(owner, ROOT, b"file", node).await
         });
         let file = file.map_err(failed("making the file"))?.attr.ino;
-        let payload = |nr: u64| {
-            let mut buf = shard.pool().get(REQUEST as usize);
-            for (at, word) in buf.chunks_exact_mut(8).enumerate() {
-                let value = (nr << 32 | at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                word.copy_from_slice(&value.to_le_bytes());
-            }
-            buf.freeze()
-        };
+        let payload = |nr: u64| shard.pool().copy_of(&payload_bytes(nr)).freeze();
         let payloads = Rc::new((0..PAYLOADS).map(payload).collect());
         Ok(Rig {
             shard,
@@ -413,9 +417,7 @@ impl Rig {
             self.shard.spawn(async move {
                 let mut result = Ok(());
                 while !over.get() && result.is_ok() {
-                    // A generator of numbers by Knuth; the upper bits are the good ones.
-                    random =
-                        random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    random = next_random(random);
                     let start = shard.now();
                     let read = volume.read(file, (random >> 33) % blocks * 4096, 4096).await;
                     result = read.map(|_| ()).map_err(failed("reading the file"));
@@ -438,6 +440,111 @@ impl Rig {
         })?;
         let latencies = latencies.borrow().clone();
         Ok((latencies, (end - start) as f64 / 1e9))
+    }
+}
+
+/// A generator of numbers by Knuth; the upper bits are the good ones.
+fn next_random(random: u64) -> u64 {
+    random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407)
+}
+
+/// The bytes of the request with this number, [`REQUEST`] of them.
+pub fn payload_bytes(nr: u64) -> Vec<u8> {
+    let words = (0..REQUEST / 8).map(|at| (nr % PAYLOADS) << 32 | at);
+    words.flat_map(|value| value.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect()
+}
+
+/// The first words of the blocks of 4096 bytes of the payloads, but for zeroes, which blocks that nobody wrote have, too.
+pub fn first_words() -> HashSet<[u8; 8]> {
+    let payloads = (0..PAYLOADS).map(payload_bytes).collect::<Vec<_>>();
+    let blocks = payloads.iter().flat_map(|payload| payload.chunks(4096));
+    blocks.filter_map(|block| block.first_chunk().copied()).filter(|word| *word != [0; 8]).collect()
+}
+
+impl Rig {
+    /// Reads all data and holds it against its checksums: bytes that were mended from another copy.
+    ///
+    /// # Errors
+    /// When something is wrong that was not mended.
+    pub fn scrub(&self) -> anyhow::Result<u64> {
+        let volume = Rc::clone(&self.volume);
+        let end = self.shard.block_on(async move {
+            volume.start_scrub()?;
+            volume.wait_check().await;
+            anyhow::Ok(volume.last_check())
+        })?;
+        match end {
+            Some(CheckEnd::Done(report)) if report.is_clean() => {
+                let ranges = report.mended.iter().flat_map(|lost| &lost.ranges);
+                Ok(ranges.map(|(start, end)| end - start).sum())
+            }
+            end => bail!("the scrub ended so: {end:?}"),
+        }
+    }
+
+    /// Writes `count` blocks of 4096 bytes here and there in the file, as they are there, and makes them durable.
+    pub fn scatter(&self, count: u64) -> anyhow::Result<Step> {
+        self.step(|| {
+            let mut waiting = Vec::new();
+            for nr in 0..WRITERS {
+                let (promise, promised) = promise(&self.shard);
+                let (volume, file) = (Rc::clone(&self.volume), self.file);
+                let (payloads, blocks) = (Rc::clone(&self.payloads), self.size / BLOCK);
+                self.shard.spawn(async move {
+                    let mut random = nr + 1;
+                    let mut result = Ok(());
+                    for _ in 0..count / WRITERS {
+                        random = next_random(random);
+                        let at = (random >> 33) % blocks * BLOCK;
+                        let payload = &payloads[(at / REQUEST % PAYLOADS) as usize];
+                        let start = (at % REQUEST) as usize;
+                        let data = payload.slice(start..start + BLOCK as usize);
+                        result = volume.write(file, at, data, Writing::default()).await.map(drop);
+                        if result.is_err() {
+                            break;
+                        }
+                    }
+                    promise.fulfil(result.map_err(failed("writing a block of the file")));
+                });
+                waiting.push(promised);
+            }
+            let (volume, file) = (Rc::clone(&self.volume), self.file);
+            self.shard.block_on(async move {
+                for promised in waiting {
+                    promised.await.context("a task is gone")??;
+                }
+                volume.fsync(file, false).await.map_err(failed("making the file durable"))
+            })
+        })
+    }
+
+    /// Makes so many empty files in folders of a hundred, and makes them durable.
+    pub fn make_tree(&self, files: u64) -> anyhow::Result<()> {
+        let volume = Rc::clone(&self.volume);
+        self.shard.block_on(async move {
+            let owner = Caller { uid: 0, gid: 0 };
+            let node = |kind, perm| NewNode { kind, perm, umask: 0, rdev: 0, target: b"" };
+            let mut folder = ROOT;
+            for file in 0..files {
+                if file % 100 == 0 {
+                    let name = format!("d{file}");
+                    let made =
+                        volume.make(owner, ROOT, name.as_bytes(), node(Kind::Directory, 0o755));
+                    folder = made.await.map_err(failed("making a folder"))?.attr.ino;
+                }
+                let name = format!("f{file}");
+                let made = volume.make(owner, folder, name.as_bytes(), node(Kind::File, 0o644));
+                made.await.map_err(failed("making a file"))?;
+            }
+            volume.sync_all().await.map_err(failed("making the tree durable"))
+        })
+    }
+
+    /// Takes a snapshot of everything.
+    pub fn snapshot(&self, name: &'static str) -> anyhow::Result<()> {
+        let volume = Rc::clone(&self.volume);
+        let taken = self.shard.block_on(async move { volume.take_snapshot(ROOT, name).await });
+        taken.context("taking a snapshot").map(drop)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Files whose content follows from their name, so that nothing has to be kept to compare them.
 
-use anyhow::{Context, Result, bail};
-use std::collections::BTreeMap;
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ const KEPT_MAX: usize = 64;
 /// Files that are added before a flush.
 const MORE: u64 = 16;
 /// Longest file that is written meanwhile, in bytes.
-const BYTES_MAX: u64 = 1 << 20;
+pub const BYTES_MAX: u64 = 1 << 20;
 
 /// Numbers from a seed (splitmix64, public domain).
 pub struct Random(u64);
@@ -37,6 +38,13 @@ impl Random {
     }
 }
 
+/// Decides what files hold: a seed, and the most bytes of those that are written meanwhile.
+#[derive(Clone, Copy)]
+struct Contents {
+    seed: u64,
+    bytes_max: u64,
+}
+
 /// What is known of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
@@ -49,7 +57,7 @@ enum Known {
 /// The files of one volume.
 pub struct Files {
     dir: PathBuf,
-    seed: u64,
+    contents: Contents,
     next: u64,
     known: BTreeMap<u64, Known>,
 }
@@ -64,33 +72,37 @@ fn path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("f{number}"))
 }
 
-/// The bytes of file `number`.
-fn content(seed: u64, number: u64) -> Vec<u8> {
-    let mut random = Random::new(seed ^ number.wrapping_mul(0xD6E8_FEB8_6659_FD93));
-    let bytes = if number < FIRST { FIRST_BYTES } else { 1 + random.next() % BYTES_MAX };
-    let words = bytes.div_ceil(8);
-    let mut all: Vec<u8> = (0..words).flat_map(|_| random.next().to_le_bytes()).collect();
-    all.truncate(bytes as usize);
-    all
+impl Contents {
+    /// The bytes of file `number`.
+    fn of(self, number: u64) -> Vec<u8> {
+        let mut random = Random::new(self.seed ^ number.wrapping_mul(0xD6E8_FEB8_6659_FD93));
+        let bytes = if number < FIRST { FIRST_BYTES } else { 1 + random.next() % self.bytes_max };
+        let words = bytes.div_ceil(8);
+        let mut all: Vec<u8> = (0..words).flat_map(|_| random.next().to_le_bytes()).collect();
+        all.truncate(bytes as usize);
+        all
+    }
 }
 
-fn write_file(dir: &Path, seed: u64, number: u64) -> std::io::Result<()> {
+fn write_file(dir: &Path, contents: Contents, number: u64) -> std::io::Result<()> {
     let mut file = File::create(path(dir, number))?;
-    for part in content(seed, number).chunks(100_000) {
+    for part in contents.of(number).chunks(100_000) {
         file.write_all(part)?;
     }
     file.sync_all()
 }
 
 impl Files {
-    pub fn new(dir: &Path, seed: u64) -> Files {
-        Files { dir: dir.to_path_buf(), seed, next: 0, known: BTreeMap::new() }
+    /// None yet; those that are written meanwhile have up to `bytes_max` bytes.
+    pub fn new(dir: &Path, seed: u64, bytes_max: u64) -> Files {
+        let contents = Contents { seed, bytes_max };
+        Files { dir: dir.to_path_buf(), contents, next: 0, known: BTreeMap::new() }
     }
 
     /// Writes the first files.
     pub fn fill(&mut self) -> Result<()> {
         for number in 0..FIRST {
-            write_file(&self.dir, self.seed, number).context("filling the volume")?;
+            write_file(&self.dir, self.contents, number).context("filling the volume")?;
             self.known.insert(number, Known::Durable);
         }
         self.next = FIRST;
@@ -100,10 +112,21 @@ impl Files {
     /// Writes some files more.
     pub fn add_some(&mut self) -> Result<()> {
         for number in self.next..self.next + MORE {
-            write_file(&self.dir, self.seed, number).context("adding files")?;
+            write_file(&self.dir, self.contents, number).context("adding files")?;
             self.known.insert(number, Known::Durable);
         }
         self.next += MORE;
+        Ok(())
+    }
+
+    /// Writes over some of the first files, where they are, with what they hold.
+    pub fn write_some_again(&self) -> Result<()> {
+        for number in (0..FIRST).step_by(3) {
+            let file = File::options().write(true).open(path(&self.dir, number));
+            let mut file = file.context("writing over a file")?;
+            file.write_all(&self.contents.of(number)).context("writing over a file")?;
+            file.sync_all().context("writing over a file")?;
+        }
         Ok(())
     }
 
@@ -117,6 +140,43 @@ impl Files {
         Ok(())
     }
 
+    /// The files that are there and stay as they are until one is removed.
+    pub fn durable(&self) -> Vec<u64> {
+        let durable = self.known.iter().filter(|(_, known)| **known == Known::Durable);
+        durable.map(|(number, _)| *number).collect()
+    }
+
+    /// The first words of all blocks of 4096 bytes of the first files, which stay.
+    pub fn first_words(&self) -> HashSet<[u8; 8]> {
+        let mut words = HashSet::new();
+        for number in 0..FIRST {
+            let content = self.contents.of(number);
+            words.extend(content.chunks(4096).filter_map(|block| block.first_chunk()));
+        }
+        words
+    }
+
+    /// A folder shows all of these files, and `some` of them hold what was written.
+    pub fn compare_in(
+        &self,
+        dir: &Path,
+        numbers: &[u64],
+        some: usize,
+        random: &mut Random,
+    ) -> Result<()> {
+        for number in numbers {
+            let path = path(dir, *number);
+            fs::metadata(&path).with_context(|| format!("{} is to be there", path.display()))?;
+        }
+        for _ in 0..some.min(numbers.len()) {
+            let number = numbers[random.next() as usize % numbers.len()];
+            let path = path(dir, number);
+            let found = fs::read(&path).with_context(|| path.display().to_string())?;
+            ensure!(found == self.contents.of(number), "{}: other bytes", path.display());
+        }
+        Ok(())
+    }
+
     /// The path in the volume of one of the first files.
     pub fn some_name(&self, number: u32) -> String {
         format!("/f{}", u64::from(number) % FIRST)
@@ -124,11 +184,20 @@ impl Files {
 
     /// Starts to write files, each with an fsync, until `stop` or an error; with `removes` every other step removes
     /// one.
-    pub fn write_on(&self, stop: Arc<AtomicBool>, removes: bool, seed: u64) -> JoinHandle<Written> {
-        let (dir, content_seed) = (self.dir.clone(), self.seed);
+    pub fn write_on(
+        &self,
+        stop: Arc<AtomicBool>,
+        removes: bool,
+        seed: u64,
+    ) -> Result<JoinHandle<Written>> {
+        // By the mount itself: once that was taken away, the path leads to the folder below it, which would take files.
+        let root = File::open(&self.dir).context("opening the mount point")?;
+        let dir = PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd()));
+        let contents = self.contents;
         let (mut next, mut known) = (self.next, self.known.clone());
         let mut random = Random::new(seed);
-        std::thread::spawn(move || {
+        Ok(std::thread::spawn(move || {
+            let _root = root;
             while !stop.load(Ordering::Acquire) {
                 let removable: Vec<u64> =
                     known.keys().copied().filter(|number| *number >= FIRST).collect();
@@ -143,13 +212,13 @@ impl Files {
                 let number = next;
                 next += 1;
                 known.insert(number, Known::Open);
-                if write_file(&dir, content_seed, number).is_err() {
+                if write_file(&dir, contents, number).is_err() {
                     break;
                 }
                 known.insert(number, Known::Durable);
             }
             Written { next, known }
-        })
+        }))
     }
 
     /// Learns what a writer has done.
@@ -165,7 +234,7 @@ impl Files {
         let mut compared = 0;
         for (number, known) in std::mem::take(&mut self.known) {
             let path = path(&self.dir, number);
-            let expected = content(self.seed, number);
+            let expected = self.contents.of(number);
             let mut found = Vec::new();
             let opened = File::open(&path).and_then(|mut file| file.read_to_end(&mut found));
             match (known, opened) {

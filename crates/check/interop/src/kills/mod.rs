@@ -6,12 +6,18 @@
 //! | file | subject |
 //! |---|---|
 //! | `operation` | the operations, and how each is set up and undone |
+//! | `snapshots` | those about snapshots, and what these show |
+//! | `copies` | those about files with two copies |
+//! | `begun` | what an operation has begun when the kill comes |
 //! | `server` | the process that is killed, and the commands |
 //! | `files` | files whose content follows from their name |
 
+mod begun;
+mod copies;
 mod files;
 mod operation;
 mod server;
+mod snapshots;
 
 use anyhow::{Context, Result, ensure};
 use files::Files;
@@ -42,14 +48,20 @@ pub struct Outcome {
     pub operation: Operation,
     /// Kills that came.
     pub kills: u32,
-    /// Of them: how many came while the operation's job was under way.
+    /// Of them: how many came while the operation's job, or its command, was under way.
     pub in_a_job: u32,
+    /// Of them: how many servers ended only when their mount was taken away by force, since their guards had not ended it.
+    pub hung: u32,
     /// Files that were held against what was written, added up.
     pub files_compared: u64,
 }
 
-/// Longest time from the start of an operation to the kill.
-const LIFE_MS_MAX: u64 = 400;
+/// The outcome of one kill.
+struct Kill {
+    in_a_job: bool,
+    hung: bool,
+    compared: u64,
+}
 
 /// Kills the server `options.kills` times in the middle of `operation`.
 ///
@@ -58,56 +70,56 @@ const LIFE_MS_MAX: u64 = 400;
 pub fn run(options: &Options, operation: Operation) -> Result<Outcome> {
     let mut random = files::Random::new(options.seed ^ operation as u64);
     let mut server = Server::create(&options.braid, &options.work.join(operation.name()))?;
-    let mut files = Files::new(server.dir(), options.seed);
+    let mut files = Files::new(server.dir(), options.seed, operation.bytes_max());
     files.fill()?;
     operation.set_up(&server)?;
-    let mut outcome = Outcome { operation, kills: 0, in_a_job: 0, files_compared: 0 };
+    let mut outcome = Outcome { operation, kills: 0, in_a_job: 0, hung: 0, files_compared: 0 };
     while outcome.kills < options.kills {
         let context =
             || format!("{}, kill {} (seed {})", operation.name(), outcome.kills, options.seed);
-        let (in_a_job, compared) =
-            one_kill(&mut server, &mut files, operation, outcome.kills, &mut random)
-                .with_context(context)?;
+        let kill = one_kill(&mut server, &mut files, operation, outcome.kills, &mut random)
+            .with_context(context)?;
         outcome.kills += 1;
-        outcome.in_a_job += u32::from(in_a_job);
-        outcome.files_compared += compared;
+        outcome.in_a_job += u32::from(kill.in_a_job);
+        outcome.hung += u32::from(kill.hung);
+        outcome.files_compared += kill.compared;
     }
     server.end()?;
     Ok(outcome)
 }
 
-/// One life of the server, from the operation's start to its end in the next life. Whether the kill came in a job, and
-/// how many files were compared.
+/// One life of the server, from the operation's start to its end in the next life.
 fn one_kill(
     server: &mut Server,
     files: &mut Files,
     operation: Operation,
     number: u32,
     random: &mut files::Random,
-) -> Result<(bool, u64)> {
+) -> Result<Kill> {
     server.slow_down(operation.job_speed())?;
-    operation.start(server, files, number)?;
+    let begun = operation.start(server, files, number)?;
     let stop = Arc::new(AtomicBool::new(false));
-    let writer = files.write_on(Arc::clone(&stop), operation.removes_files(), random.next());
-    let life = Duration::from_millis(1 + random.next() % LIFE_MS_MAX);
-    let begun = Instant::now();
+    let writer = files.write_on(Arc::clone(&stop), operation.removes_files(), random.next())?;
+    let life = Duration::from_millis(1 + random.next() % operation.life_ms_max());
+    let since = Instant::now();
     std::thread::sleep(life);
     // The note is taken just before: a job that ends in between counts as under way.
-    let in_a_job = server.has_job()?;
-    server.kill()?;
+    let commands = begun.commands.as_ref();
+    let in_a_job = commands.is_some_and(|thread| !thread.is_finished()) || server.has_job()?;
+    let hung = server.kill()?;
     stop.store(true, Ordering::Release);
     files.take_back(writer)?;
-    tell(operation, number, begun.elapsed(), in_a_job);
+    tell(operation, number, since.elapsed(), in_a_job);
     server.mount().context("mounting after the kill")?;
     server.check().context("checking after the kill")?;
     let mut compared = files.compare().context("after the kill")?;
     server.wait_job().context("the operation's end")?;
-    operation.finish(server)?;
+    operation.finish(server, files, (begun, number), random)?;
     server.check().context("checking after the operation's end")?;
     compared += files.compare().context("after the operation's end")?;
     files.thin_out()?;
     ensure!(server.is_alive(), "the server ended by itself");
-    Ok((in_a_job, compared))
+    Ok(Kill { in_a_job, hung, compared })
 }
 
 fn tell(operation: Operation, number: u32, life: Duration, in_a_job: bool) {

@@ -1,21 +1,34 @@
 //! The operations, and how each is set up and undone.
 
-use super::files::{FIRST, Files};
+use super::begun::Begun;
+use super::copies;
+use super::files::{BYTES_MAX, FIRST, Files, Random};
 use super::server::Server;
+use super::snapshots;
 use anyhow::Result;
 use clap::ValueEnum;
+use std::thread::JoinHandle;
+
+/// Longest of small files, in bytes.
+const SMALL_MAX: u64 = 6000;
 
 /// What is under way when the server is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Operation {
     /// Files are written, nothing else.
     Write,
+    /// Small files are written, many of them.
+    Small,
     /// Files are written and removed.
     Delete,
     /// A brick is added and gets its share.
     Add,
     /// A brick is removed.
     Remove,
+    /// A brick is added where files have two copies, and gets its share.
+    AddCopies,
+    /// A brick is removed where files have two copies.
+    RemoveCopies,
     /// A weight is changed, and stripes move accordingly.
     Weight,
     /// Files go to one brick.
@@ -26,6 +39,18 @@ pub enum Operation {
     Defrag,
     /// Metadata is checked and repaired, where there is nothing to be repaired.
     Check,
+    /// Snapshots are taken, one after the other.
+    Snapshot,
+    /// Snapshots are removed that alone hold what was removed since.
+    Unsnapshot,
+    /// All files get a second copy, or lose it.
+    Copies,
+    /// A scrub mends what has rotten in one of two copies.
+    Scrub,
+    /// The copies of a lost brick are made again on the others.
+    Replace,
+    /// A brick that was away is taken back, and gets what it missed.
+    Return,
 }
 
 impl Operation {
@@ -33,14 +58,23 @@ impl Operation {
     pub fn name(self) -> &'static str {
         match self {
             Operation::Write => "write",
+            Operation::Small => "small",
             Operation::Delete => "delete",
             Operation::Add => "add",
             Operation::Remove => "remove",
+            Operation::AddCopies => "add-copies",
+            Operation::RemoveCopies => "remove-copies",
             Operation::Weight => "weight",
             Operation::Migrate => "migrate",
             Operation::Flush => "flush",
             Operation::Defrag => "defrag",
             Operation::Check => "check",
+            Operation::Snapshot => "snapshot",
+            Operation::Unsnapshot => "unsnapshot",
+            Operation::Copies => "copies",
+            Operation::Scrub => "scrub",
+            Operation::Replace => "replace",
+            Operation::Return => "return",
         }
     }
 
@@ -51,13 +85,28 @@ impl Operation {
             Operation::Weight => "6M",
             Operation::Defrag => "1M",
             Operation::Check => "64K",
+            Operation::Return => "4M",
             _ => "24M",
         }
     }
 
+    /// Longest time from its start to the kill, in milliseconds: not much more than it takes.
+    pub(super) fn life_ms_max(self) -> u64 {
+        match self {
+            Operation::Snapshot => 200,
+            Operation::Unsnapshot => 30,
+            _ => 400,
+        }
+    }
+
+    /// Longest file that the writer writes, in bytes.
+    pub(super) fn bytes_max(self) -> u64 {
+        if self == Operation::Small { SMALL_MAX } else { BYTES_MAX }
+    }
+
     /// The writer also removes files.
     pub(super) fn removes_files(self) -> bool {
-        matches!(self, Operation::Delete | Operation::Defrag)
+        matches!(self, Operation::Delete | Operation::Defrag | Operation::Unsnapshot)
     }
 
     /// Once, before the first.
@@ -65,17 +114,43 @@ impl Operation {
         match self {
             Operation::Remove => server.volume(&["add", "pool", &server.brick(3)]),
             Operation::Flush => server.volume(&["add", "pool", &server.brick(3), "--proxy"]),
+            Operation::Scrub | Operation::AddCopies => server.volume(&["copies", "pool", "2"]),
+            Operation::RemoveCopies | Operation::Replace | Operation::Return => {
+                server.volume(&["add", "pool", &server.brick(3)])?;
+                server.volume(&["copies", "pool", "2"])
+            }
             _ => Ok(()),
         }
     }
 
     /// Starts it in the background.
-    pub(super) fn start(self, server: &Server, files: &mut Files, number: u32) -> Result<()> {
+    pub(super) fn start(
+        self,
+        server: &mut Server,
+        files: &mut Files,
+        number: u32,
+    ) -> Result<Begun> {
+        match self {
+            Operation::Snapshot => return snapshots::take_some(server, files, number),
+            Operation::Unsnapshot => return snapshots::remove_some(server, files, number),
+            Operation::Copies => return copies::change(server, number),
+            Operation::Scrub => return copies::scrub(server, files),
+            Operation::Replace => return copies::remove_lost(server, self.job_speed()),
+            Operation::Return => return copies::take_back(server, files, self.job_speed()),
+            _ => self.start_job(server, files, number)?,
+        }
+        Ok(Begun::default())
+    }
+
+    fn start_job(self, server: &Server, files: &mut Files, number: u32) -> Result<()> {
         let brick = server.brick(3);
         match self {
-            Operation::Write | Operation::Delete => Ok(()),
-            Operation::Add => server.volume(&["add", "pool", &brick, "--detach"]),
-            Operation::Remove => server.volume(&["remove", "pool", &brick, "--detach"]),
+            Operation::Add | Operation::AddCopies => {
+                server.volume(&["add", "pool", &brick, "--detach"])
+            }
+            Operation::Remove | Operation::RemoveCopies => {
+                server.volume(&["remove", "pool", &brick, "--detach"])
+            }
             Operation::Weight => {
                 // The others have a weight of 1.
                 let weight = (1 + number % 7).to_string();
@@ -97,19 +172,47 @@ impl Operation {
                 server.volume(&["defrag", "pool", "--detach"])
             }
             Operation::Check => server.volume(&["check", "pool", "--repair", "--detach"]),
+            _ => Ok(()),
         }
     }
 
-    /// Brings the volume to where the next round can start.
-    pub(super) fn finish(self, server: &Server) -> Result<()> {
+    /// Holds what was begun against what is there after the kill, and brings the volume to where the next round can start.
+    pub(super) fn finish(
+        self,
+        server: &mut Server,
+        files: &Files,
+        (begun, number): (Begun, u32),
+        random: &mut Random,
+    ) -> Result<()> {
         let brick = server.brick(3);
+        let succeeded = match begun.commands.map(JoinHandle::join) {
+            Some(Ok(succeeded)) => succeeded?,
+            Some(Err(_)) => anyhow::bail!("the thread that gives commands panicked"),
+            None => 0,
+        };
         match self {
+            Operation::Snapshot => {
+                snapshots::look_at_taken(server, files, &begun.snapshots, succeeded, random)?;
+                snapshots::remove_all(server)
+            }
+            Operation::Unsnapshot => {
+                snapshots::look_at_left(server, files, &begun.snapshots, succeeded, random)?;
+                snapshots::remove_all(server)
+            }
+            Operation::Copies => copies::finish_change(server, number),
+            Operation::Scrub => copies::finish_scrub(server, &begun.rotten),
+            Operation::Replace => copies::finish_removal(server),
+            Operation::Return => copies::finish_return(server),
             // A kill before the brick was on record leaves nothing to be removed.
-            Operation::Add if server.has_brick(&brick)? => {
+            Operation::Add | Operation::AddCopies if server.has_brick(&brick)? => {
                 server.volume(&["remove", "pool", &brick])
             }
-            Operation::Remove if server.has_brick(&brick)? => server.volume(&["balance", "pool"]),
-            Operation::Remove => server.volume(&["add", "pool", &brick, "--force"]),
+            Operation::Remove | Operation::RemoveCopies if server.has_brick(&brick)? => {
+                server.volume(&["balance", "pool"])
+            }
+            Operation::Remove | Operation::RemoveCopies => {
+                server.volume(&["add", "pool", &brick, "--force"])
+            }
             _ => Ok(()),
         }
     }

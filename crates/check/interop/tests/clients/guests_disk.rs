@@ -1,6 +1,7 @@
 //! A virtual machine on braid: User Mode Linux with its `virtio_blk` behind vhost-user-blk, at native speed. A file system
 //! with checksummed files, through a member that fails and is rebuilt, and through servers that are killed.
 
+use crate::common::guest::{assert_said, put_pattern};
 use crate::common::{MIB, Steered, World, open_member};
 use braid_array::options::CreateOptions;
 use braid_export::Export;
@@ -43,12 +44,6 @@ fn script(steps: &str) -> String {
     script.replace("LOAD_DISKS", LOAD_DISKS).replace("SHARED", SHARED)
 }
 
-fn put_pattern(folder: &Path) {
-    let pattern: Vec<u8> =
-        (0..600_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    std::fs::write(folder.join("pattern"), pattern).expect("room for a pattern");
-}
-
 fn await_file(folder: &Path, name: &str) {
     let end = Instant::now() + LIMIT;
     while !folder.join(name).exists() {
@@ -59,13 +54,6 @@ fn await_file(folder: &Path, name: &str) {
 
 fn tell(folder: &Path, name: &str) {
     std::fs::write(folder.join(name), "").expect("a file");
-}
-
-fn assert_said(output: &uml::Output, all: &[&str]) {
-    for said in all {
-        assert!(output.text.contains(said), "no {said:?} in what the guest said:\n{}", output.text);
-    }
-    assert_eq!(output.status, 0, "{}", output.text);
 }
 
 fn raid5(world: &World) -> (std::sync::Arc<braid_array::array::Array>, Vec<PathBuf>) {

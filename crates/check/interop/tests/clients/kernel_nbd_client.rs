@@ -1,6 +1,7 @@
 //! The kernel's own NBD client on braid: a filesystem with checksummed files, which the kernel's md then
 //! finds on the same members.
 
+use crate::common::guest::{assert_said, put_pattern};
 use braid_interop::uml::{self, SHARED};
 use std::time::Duration;
 
@@ -53,22 +54,18 @@ mdadm --stop --quiet /dev/md7
 fn a_filesystem_made_through_the_kernels_nbd_client_is_found_by_md() {
     let folder = tempfile::Builder::new().prefix("braid-interop.").tempdir_in("/var/tmp");
     let folder = folder.expect("a folder in /var/tmp");
-    let pattern: Vec<u8> =
-        (0..600_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    std::fs::write(folder.path().join("pattern"), pattern).expect("room for a pattern");
+    put_pattern(folder.path());
     // The guest has a /tmp of its own: what lies there is copied to where it looks.
     std::fs::copy(env!("CARGO_BIN_EXE_braid-interop"), folder.path().join("program"))
         .expect("room for a copy of the program");
     let script = SCRIPT.replace("SHARED", SHARED).replace("PROGRAM", &format!("{SHARED}/program"));
     let output =
         uml::run(&script, folder.path(), 1024, Duration::from_secs(300)).expect("the guest runs");
-    for said in [
+    let all = [
         "files through nbd:",
         "filesystem through nbd: clean",
         "files through md:",
         "mismatch_cnt: 0",
-    ] {
-        assert!(output.text.contains(said), "no {said:?} in what the guest said:\n{}", output.text);
-    }
-    assert_eq!(output.status, 0, "{}", output.text);
+    ];
+    assert_said(&output, &all);
 }

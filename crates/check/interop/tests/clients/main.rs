@@ -6,6 +6,7 @@
 
 mod bad_clients;
 mod common;
+mod exported_by_nfs;
 mod fail_overs;
 mod fio_verify;
 mod guests_disk;

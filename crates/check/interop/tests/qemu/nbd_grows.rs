@@ -7,6 +7,9 @@ const SCRIPT: &str = r#"
 serve --nbd unix:/tmp/nbd.sock --shards 2
 nbd-client -nonetlink -unix /tmp/nbd.sock -N vault /dev/nbd0 > /dev/null
 size() { blockdev --getsize64 /dev/nbd0; }
+# The client ends before its child has told the kernel to begin, and until then the disk has no size.
+has_a_size() { [ $(size) -gt 0 ]; }
+await "the disk has a size" has_a_size
 [ $(size) = $((48 << 20)) ] && echo "size: as it was connected"
 mkfs.ext4 -q -F /dev/nbd0; mkdir -p mnt; mount /dev/nbd0 mnt
 head -c 20M /dev/urandom > mnt/a; md5sum mnt/a > sums

@@ -7,6 +7,7 @@ use braid_filesystem::{
     Opening, RENAME_WHITEOUT, RenameFlags, Seek, SetAttr, Space, TrimRange, Writing, XattrMode,
 };
 use braid_shard::Pool;
+use std::ops::Range;
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -71,6 +72,8 @@ pub enum What {
     Sync,
     /// Space.
     Allocate(Allocate, u64, u64),
+    /// Such a range is copied from the other file to the same place: these versions.
+    Copy(Range<u64>, Vec<(Range<u64>, Version)>),
     /// The next data or hole.
     Seek(u64, Seek),
     /// All entries, so many at a time; with `true` looked up as well.
@@ -94,7 +97,7 @@ pub enum What {
 pub struct Call {
     /// The file.
     pub on: Id,
-    /// The second directory of a rename or link; else the same as `on`.
+    /// The second directory of a rename or link, the source of a copy; else the same as `on`.
     pub other: Id,
     /// What is asked.
     pub what: What,
@@ -223,6 +226,16 @@ pub async fn carry_out<F: FileSystem>(
         What::Fsync(data_only) => fs.fsync(on, *data_only).await.map(done),
         What::Sync => fs.sync().await.map(done),
         What::Allocate(how, offset, len) => fs.allocate(on, *how, *offset, *len).await.map(done),
+        What::Copy(range, _) => {
+            let mut at = range.start;
+            while at < range.end {
+                match fs.copy_range((other, at), (on, at), range.end - at).await? {
+                    0 => break,
+                    bytes => at += bytes,
+                }
+            }
+            Ok(Answer::Done)
+        }
         What::Seek(offset, what) => fs.seek(on, *offset, *what).await.map(Answer::Offset),
         What::List(max, plus) => list(fs, on, *max, *plus).await.map(Answer::List),
         What::Parent => fs.parent(on).await.map(Answer::Ino),
@@ -259,6 +272,7 @@ impl std::fmt::Display for Call {
             What::Write(offset, len, version) => {
                 write!(f, "write #{version} f{on} {offset}+{len}")
             }
+            What::Copy(range, _) => write!(f, "copy f{other} {range:?} to f{on}"),
             What::SetXattr(name, value, mode) => {
                 write!(f, "set xattr {} of f{on} to {} bytes {mode:?}", text(name), value.len())
             }

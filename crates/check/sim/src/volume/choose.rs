@@ -5,6 +5,7 @@ use super::client::Client;
 use super::file::SECTOR;
 use super::meta::{Id, Node, ROOT};
 use super::model::Model;
+use super::stamp::ZEROES;
 use crate::rng::Rng;
 use braid_filesystem::{
     Allocate, Caller, FileSystem, Kind, RENAME_EXCHANGE, RENAME_NOREPLACE, RenameFlags, Seek,
@@ -53,6 +54,8 @@ impl Taste {
     }
 }
 
+/// Bytes that are copied at a time.
+const COPY_MAX: u64 = 16 << 20;
 /// Of 100 requests of a run that has them, how many are of the calls that came last.
 const LATER: u64 = 30;
 /// The farthest that files reach.
@@ -144,6 +147,9 @@ impl<F: FileSystem + 'static> Client<F> {
         let size = model.now.nodes.get(&id)?.size;
         let offset = self.offset(taste, size);
         let len = self.length(taste);
+        if self.copies_ranges && !taste.fill && rng.percent(20) {
+            return self.copy(model, taste, id);
+        }
         let what = match rng.range(0..100) {
             _ if taste.fill => {
                 let end = size.min(FAR) / SECTOR * SECTOR;
@@ -179,6 +185,32 @@ impl<F: FileSystem + 'static> Client<F> {
             _ => What::Open(rng.percent(15)),
         };
         Some(call(id, what))
+    }
+
+    /// A range of another file is copied to this one: most begin at a stripe, and many go to the end.
+    fn copy(&self, model: &Model, taste: &Taste, on: Id) -> Option<Call> {
+        let rng = &self.rng;
+        let other = self.some(model, |node| node.kind == Kind::File && node.size > 0)?;
+        let size = model.now.nodes.get(&other)?.size.min(FAR);
+        let start = match rng.range(0..4) {
+            0 => 0,
+            1..3 => rng.range(0..size / taste.stripe + 1) * taste.stripe,
+            _ => rng.range(0..size + 1),
+        };
+        let end = match rng.range(0..3) {
+            0 => size,
+            1 => (start / taste.stripe + 1 + rng.range(0..6)) * taste.stripe,
+            _ => start + self.length(taste),
+        };
+        let range = start..end.min(size);
+        if on == other || range.is_empty() || range.end - range.start > COPY_MAX {
+            return None;
+        }
+        let pieces = match model.data.get(&other) {
+            Some(data) => data.surely(range.clone())?,
+            None => vec![(range.clone(), ZEROES)],
+        };
+        Some(Call { on, other, what: What::Copy(range, pieces) })
     }
 
     fn offset(&self, taste: &Taste, size: u64) -> u64 {

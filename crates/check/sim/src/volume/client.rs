@@ -2,6 +2,7 @@
 
 use super::call::{Answer, Call, What, carry_out, is_behind, may_be_behind};
 use super::history::History;
+use super::leased;
 use super::meta::{Change, Id, Key, Moment, ROOT, moment};
 use super::model::{Begun, Model};
 use super::project_limits::may_be_reached;
@@ -12,7 +13,7 @@ use super::{OpNr, stamp};
 use crate::machine::{Later, Machine};
 use crate::rng::Rng;
 use crate::world::World;
-use braid_filesystem::{Allocate, Attr, DirEntry, Entry, Errno, FileSystem, Seek, Time};
+use braid_filesystem::{Allocate, Attr, DirEntry, Entry, Errno, FileSystem, Leases, Seek, Time};
 use braid_shard::{Nanos, Shard};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -64,8 +65,14 @@ pub struct Client<F> {
     pub calls: bool,
     /// Devices can be told of free space: all of them, or none; `None`: some, or arrays may.
     pub trims: Option<bool>,
+    /// There are snapshots: what changes takes space, also what is cut.
+    pub shares: bool,
+    /// Ranges of files are copied to others.
+    pub copies_ranges: bool,
     /// Metadata has no room without an end.
     pub names_may_be_full: bool,
+    /// Some reads are made by leases.
+    pub leases: Option<Rc<dyn Leases>>,
     /// Requests that ended.
     pub ended: u64,
     /// Requests that found no space.
@@ -96,7 +103,10 @@ impl<F: FileSystem + 'static> Client<F> {
             unread: Vec::new(),
             calls: false,
             trims: None,
+            shares: false,
+            copies_ranges: false,
             names_may_be_full: false,
+            leases: None,
             ended: 0,
             full: 0,
             failures: 0,
@@ -115,6 +125,11 @@ impl<F: FileSystem + 'static> Client<F> {
     /// Requests in flight, and failed ones that are being looked into.
     pub fn waiting(&self) -> usize {
         self.in_flight.len() + self.failed.len() + self.settling.len()
+    }
+
+    /// Of each request that ended it is known what it has done.
+    pub fn nothing_failed(&self) -> bool {
+        self.failed.is_empty() && self.settling.is_empty()
     }
 
     /// When the oldest request in flight was submitted.
@@ -166,7 +181,13 @@ impl<F: FileSystem + 'static> Client<F> {
         let behind = is_behind(call.on, &what);
         let submitted = self.world.now();
         self.in_flight.insert(op, InFlight { call, submitted });
+        let leases = self.leases.clone().filter(|_| !op.is_multiple_of(4));
         self.shard.spawn(async move {
+            if let (Some(leases), What::Read(offset, len)) = (leases, &what)
+                && let Some(bytes) = leased::read(&*fs, &*leases, inos.0, *offset, *len).await
+            {
+                return results.borrow_mut().push_back((op, Ok(Answer::Bytes(bytes))));
+            }
             let result = carry_out(&*fs, &pool, seed, inos, &what, behind).await;
             results.borrow_mut().push_back((op, result));
         });
@@ -269,8 +290,9 @@ impl<F: FileSystem + 'static> Client<F> {
     /// Such a request may fail so.
     fn is_excused(&self, model: &Model, call: &Call, errno: Errno) -> bool {
         let takes_space = match &call.what {
-            What::Write(..) => true,
-            What::Allocate(how, ..) => !matches!(how, Allocate::PunchHole),
+            What::Write(..) | What::Copy(..) => true,
+            What::Allocate(how, ..) => self.shares || !matches!(how, Allocate::PunchHole),
+            What::SetAttr(_, set) => self.shares && set.size.is_some(),
             _ => false,
         };
         let takes_names = match &call.what {
@@ -285,15 +307,16 @@ impl<F: FileSystem + 'static> Client<F> {
         let syncs = matches!(call.what, What::Fsync(_) | What::Sync);
         let data = match &call.what {
             What::Write(..) | What::Read(..) | What::Allocate(..) | What::Open(true) => true,
-            What::Trim(_) => true,
+            What::Trim(_) | What::Copy(..) => true,
             What::SetAttr(_, set) => set.size.is_some(),
             _ => syncs,
         };
         // What nobody waits to see on a brick may be on its way to one of which nobody knows yet that it is gone.
         let waits = !may_be_behind(call.on);
-        let unharmed = waits && !syncs && self.unharmed.is_some_and(|first| call.on >= first);
+        let unharmed =
+            waits && !syncs && self.unharmed.is_some_and(|first| call.on.min(call.other) >= first);
         match errno {
-            Errno::NoSpace if takes_names => self.names_may_be_full,
+            Errno::NoSpace if takes_names && !takes_space => self.names_may_be_full,
             Errno::NoSpace => {
                 takes_space && self.room.as_ref().is_none_or(|room| room.may_be_full())
             }
@@ -316,9 +339,10 @@ impl<F: FileSystem + 'static> Client<F> {
                 self.failed.push((op, call));
                 continue;
             };
-            let range = model.begun.get(&op).and_then(|begun| begun.plan.bytes.first().cloned());
-            let (start, most) = range.map_or((0, 0), |bytes| {
-                (bytes.range.start, bytes.range.end.min(bytes.range.start + (64 << 20)))
+            let bytes = model.begun.get(&op).map(|begun| &begun.plan.bytes[..]).unwrap_or_default();
+            let range = bytes.first().zip(bytes.last());
+            let (start, most) = range.map_or((0, 0), |(first, last)| {
+                (first.range.start, last.range.end.min(first.range.start + (64 << 20)))
             });
             let fs = Rc::clone(&self.fs);
             let later = Rc::new(RefCell::new(None));
@@ -380,32 +404,11 @@ impl<F: FileSystem + 'static> Client<F> {
         }
         let wrong = model.settled(op, self.now(), id, attr.size, (bytes, unread));
         if let Some(at) = wrong {
-            let found = self.describe(model, start, bytes, at);
+            let found = model.describe(start, bytes, at);
             let text = format!("{call} failed and left {found} at {at}");
             self.fail("failed_writes_leave_old_or_new", &text, &[id]);
         }
         model.seen(id, attr);
-    }
-
-    /// What the bytes at `at` are, for people.
-    pub(super) fn describe(&self, model: &Model, offset: u64, bytes: &[u8], at: u64) -> String {
-        let index = (at.saturating_sub(offset)) as usize;
-        if bytes.get(index).is_none() {
-            return "nothing".to_string();
-        }
-        let around = &bytes[index..(index + 8).min(bytes.len())];
-        if around.iter().all(|byte| *byte == 0) {
-            return "zeroes".to_string();
-        }
-        match stamp::recognise(model.seed, offset, bytes, index) {
-            Some((version, place)) => match model.writers.get(version as usize) {
-                Some(writer) => {
-                    format!("write #{version} of f{} for its byte {place}", writer.id)
-                }
-                None => "bytes that were never written".to_string(),
-            },
-            None => "part of something".to_string(),
-        }
     }
 
     /// Gives back references and closes, at random, what no request names.
@@ -608,7 +611,7 @@ impl<F: FileSystem + 'static> Client<F> {
             None => bytes.iter().position(|byte| *byte != 0).map(|at| offset + at as u64),
         };
         if let Some(at) = wrong {
-            let found = self.describe(model, offset, bytes, at);
+            let found = model.describe(offset, bytes, at);
             let should = model.data.get(&call.on).map_or(stamp::ZEROES, |data| {
                 data.check(model.seed, offset, bytes).map_or(stamp::ZEROES, |(_, of)| of)
             });

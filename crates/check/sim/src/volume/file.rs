@@ -142,6 +142,12 @@ impl FileData {
         self.log = kept;
     }
 
+    /// The content of `range`, in pieces of versions; `None`: some of it is not known for sure.
+    pub fn surely(&self, range: Range<u64>) -> Option<Vec<(Range<u64>, Version)>> {
+        let unsure = |entry: &Entry| entry.partial && overlap(&entry.range, &range);
+        (!self.log.iter().any(unsure)).then(|| self.now.pieces(range))
+    }
+
     /// Where bytes have been written, as far as the history goes.
     pub fn places(&self) -> Vec<Range<u64>> {
         let log = self.log.iter().map(|entry| entry.range.clone());

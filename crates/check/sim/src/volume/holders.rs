@@ -7,7 +7,8 @@
 //! The promise that is held to here: when all bricks are back they make up the volume, with nothing missing; and
 //! whichever of
 //! them are back, as long as one is among them that was there last, they show no metadata older than what was
-//! answered, or refuse.
+//! answered, or refuse. Where the newest superblock among them tells three bricks with the metadata, they do so
+//! whichever they are, because the majority decides.
 
 use crate::checkers::LOOKS;
 use crate::device::SimOpener;
@@ -24,14 +25,16 @@ use braid_shard::Shard;
 use braid_shard::sync::Budget;
 use braid_volume::Clock;
 use braid_volume::assemble::{
-    AssembleError, AssembleOptions, Assembly, BrickPlan, NewVolume, Superblocks, assemble, examine,
-    plan_create,
+    AssembleError, AssembleOptions, Assembly, BrickPlan, FoundBrick, NewVolume, Superblocks,
+    assemble, examine, plan_create,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uuid::Uuid;
 
 const MIB: u64 = 1 << 20;
+/// The most copies of the metadata.
+const LEGS_MAX: usize = 3;
 /// Bytes of a sector, which holds the number of a copy and is written as a whole or not at all.
 const SECTOR: u64 = 512;
 /// Number of tries to write superblocks that nobody takes, and nanoseconds between two.
@@ -41,8 +44,8 @@ const TRY_EVERY: u64 = 500_000_000;
 /// A volume that is mounted, as far as its superblocks and the copies of its metadata go.
 struct Mounted {
     superblocks: Superblocks,
-    /// Bricks that the store keeps copies on.
-    halves: RefCell<Vec<u16>>,
+    /// Bricks that the store keeps copies on, at most three.
+    legs: RefCell<Vec<u16>>,
     /// One change of the copies is made at a time.
     turn: Rc<Budget>,
     shard: Shard,
@@ -89,19 +92,19 @@ impl Mounted {
             }
             let commit = self.begun.get() + 1;
             self.begun.set(commit);
-            let halves = self.halves.borrow().clone();
+            let legs = self.legs.borrow().clone();
             let mut lost = Vec::new();
-            for id in &halves {
+            for id in &legs {
                 if !self.write(*id, commit).await {
                     lost.push(*id);
                 }
             }
-            if lost.len() == halves.len() {
+            if lost.len() == legs.len() {
                 self.failed.set(true);
                 return;
             }
             for id in lost {
-                self.halves.borrow_mut().retain(|half| *half != id);
+                self.legs.borrow_mut().retain(|leg| *leg != id);
                 self.superblocks.note_metadata(id, MetadataState::OutOfSync);
             }
             commit
@@ -117,7 +120,7 @@ impl Mounted {
     async fn lose(&self, id: u16) {
         let held = {
             let _turn = self.turn.take(1).await;
-            self.halves.borrow().clone()
+            self.legs.borrow().clone()
         };
         if held == [id] || self.superblocks.hold_metadata().iter().all(|other| *other == id) {
             return;
@@ -125,10 +128,10 @@ impl Mounted {
         if held.contains(&id) {
             {
                 let _turn = self.turn.take(1).await;
-                if self.halves.borrow().len() < 2 {
+                if self.legs.borrow().len() < 2 {
                     return;
                 }
-                self.halves.borrow_mut().retain(|half| *half != id);
+                self.legs.borrow_mut().retain(|leg| *leg != id);
             }
             self.superblocks.note_metadata(id, MetadataState::Unused);
             if self.superblocks.settle().await.is_err() {
@@ -147,11 +150,17 @@ impl Mounted {
         }
     }
 
-    /// A second copy of the metadata is made on brick `id`.
+    /// Another copy of the metadata may be made on brick `id`.
+    fn may_copy_to(&self, id: u16) -> bool {
+        let legs = self.legs.borrow();
+        (1..LEGS_MAX).contains(&legs.len()) && !legs.contains(&id) && !self.failed.get()
+    }
+
+    /// Another copy of the metadata is made on brick `id`.
     async fn copy_to(&self, id: u16) {
         let has_region =
             self.superblocks.brick(id).is_some_and(|(_, superblock)| superblock.metadata.len > 0);
-        if self.halves.borrow().len() != 1 || self.halves.borrow().contains(&id) || !has_region {
+        if !self.may_copy_to(id) || !has_region {
             return;
         }
         self.superblocks.note_metadata(id, MetadataState::OutOfSync);
@@ -160,11 +169,10 @@ impl Mounted {
         }
         {
             let _turn = self.turn.take(1).await;
-            let one = self.halves.borrow().len() == 1 && !self.halves.borrow().contains(&id);
-            if self.failed.get() || !one || !self.write(id, self.begun.get()).await {
+            if !self.may_copy_to(id) || !self.write(id, self.begun.get()).await {
                 return;
             }
-            self.halves.borrow_mut().push(id);
+            self.legs.borrow_mut().push(id);
             self.superblocks.note_metadata(id, MetadataState::InSync);
         }
         let _ = self.superblocks.settle().await;
@@ -176,6 +184,8 @@ struct Holders {
     rng: Rng,
     /// Choices of bricks that are taken back while mounted: a stream of its own.
     returns: Rng,
+    /// Choices of bricks that are looked at between two lives: a stream of its own.
+    looks: Rng,
     bricks: usize,
     /// The last commit that was begun, and that was answered.
     begun: u64,
@@ -205,6 +215,7 @@ pub fn run(seed: u64, verbose: bool) -> Option<Failure> {
         world: Rc::clone(&world),
         rng,
         returns: Rng::new(seed, 63),
+        looks: Rng::new(seed, 68),
         bricks,
         begun: 0,
         answered: 0,
@@ -230,6 +241,9 @@ impl Holders {
             self.return_some(all);
             self.life()?;
             self.world.power_cut();
+            for _ in 0..2 {
+                self.look()?;
+            }
         }
         self.return_some(true);
         self.life()
@@ -244,6 +258,32 @@ impl Holders {
         for id in self.together.iter().chain([&sure]) {
             self.world.member((*id).into()).set_gone(false);
         }
+    }
+
+    /// Some bricks, whichever they are, say what they have: that is not old, if most of three know of it. Nothing is mounted.
+    fn look(&self) -> Result<(), Over> {
+        for index in 0..self.bricks {
+            self.world.member(index).set_gone(self.looks.percent(50));
+        }
+        let machine = Machine::start(&self.world, 1);
+        let found = self.find(&machine)?;
+        let newest = found
+            .iter()
+            .max_by_key(|brick| (brick.superblock.generation, brick.superblock.updated));
+        if newest.is_none_or(|brick| brick.superblock.metadata_holders.len() != LEGS_MAX) {
+            return Ok(());
+        }
+        let text = told(&found);
+        let take_back = self.looks.percent(50);
+        let options = AssembleOptions { degraded: true, take_back, ..AssembleOptions::default() };
+        let Ok(assembly) = assemble(found, options) else { return Ok(()) };
+        let (has, answered) = (self.copy_of(&assembly), self.answered);
+        if has >= answered {
+            return Ok(());
+        }
+        self.fail(format!(
+            "commit {answered} was answered, and most of the bricks with the metadata show commit {has}: {text}"
+        ))
     }
 
     /// Superblocks of a new volume stand on all bricks.
@@ -298,7 +338,7 @@ impl Holders {
         });
         let mounted = Rc::new(Mounted {
             superblocks: Superblocks::new(machine.home(), &assembly, clock),
-            halves: RefCell::new(assembly.metadata.clone()),
+            legs: RefCell::new(assembly.metadata.clone()),
             turn: Budget::new(machine.home(), 1),
             shard: machine.home().clone(),
             begun: Cell::new(self.begun),
@@ -313,13 +353,13 @@ impl Holders {
             if own.superblocks.mounted().await.is_err() {
                 return false;
             }
-            // Two copies are made equal.
-            let behind = own.halves.borrow().get(1).copied();
-            if let Some(id) = behind
-                && !own.write(id, current).await
-            {
-                own.halves.borrow_mut().pop();
-                own.superblocks.note_metadata(id, MetadataState::OutOfSync);
+            // All copies are made equal.
+            let behind: Vec<u16> = own.legs.borrow().iter().skip(1).copied().collect();
+            for id in behind {
+                if !own.write(id, current).await {
+                    own.legs.borrow_mut().retain(|leg| *leg != id);
+                    own.superblocks.note_metadata(id, MetadataState::OutOfSync);
+                }
             }
             own.superblocks.settle().await.is_ok()
         });
@@ -349,13 +389,12 @@ impl Holders {
         Ok(())
     }
 
-    /// Assembles the bricks that are there; none where they rightly refuse.
-    fn assemble(&mut self, machine: &Machine) -> Result<Option<Assembly>, Over> {
+    /// The bricks that are there.
+    fn find(&self, machine: &Machine) -> Result<Vec<FoundBrick>, Over> {
         let mut devices: Vec<Rc<dyn Device>> = Vec::new();
         for index in 0..self.bricks {
             devices.extend(SimOpener::of(&self.world, index).open(machine.home()).ok());
         }
-        let whole = devices.len() == self.bricks;
         let shard = machine.home().clone();
         let later = machine.begin(async move {
             let mut found = Vec::new();
@@ -364,25 +403,19 @@ impl Holders {
             }
             Ok::<_, AssembleError>(found)
         });
-        let found = match wait(machine, "reading superblocks", &later)? {
-            Ok(found) => found,
-            Err(error) => return self.fail(error.to_string()),
-        };
+        match wait(machine, "reading superblocks", &later)? {
+            Ok(found) => Ok(found),
+            Err(error) => self.fail(error.to_string()),
+        }
+    }
+
+    /// Assembles the bricks that are there; none where they rightly refuse.
+    fn assemble(&mut self, machine: &Machine) -> Result<Option<Assembly>, Over> {
+        let found = self.find(machine)?;
+        let whole = found.len() == self.bricks;
         let names: Vec<String> = found.iter().map(|brick| brick.name().to_string()).collect();
         let take_back = whole || !self.together.is_empty() || self.rng.percent(50);
-        let options = AssembleOptions { degraded: !whole, take_back, read_only: false };
-        let told = |found: &[braid_volume::assemble::FoundBrick]| {
-            let of = |brick: &braid_volume::assemble::FoundBrick| {
-                let (on, state) = (&brick.superblock, brick.superblock.metadata_state);
-                format!(
-                    "{} generation {} {state:?} away {:?}",
-                    brick.name(),
-                    on.generation,
-                    on.away
-                )
-            };
-            found.iter().map(of).collect::<Vec<_>>().join("; ")
-        };
+        let options = AssembleOptions { degraded: !whole, take_back, ..AssembleOptions::default() };
         let text = told(&found);
         self.world.trace(|| format!("MOUNT of {text}"));
         let assembly = match assemble(found, options) {
@@ -494,4 +527,19 @@ impl Holders {
         }
         Ok(())
     }
+}
+
+/// The superblocks of bricks, for messages.
+fn told(found: &[FoundBrick]) -> String {
+    let of = |brick: &FoundBrick| {
+        let (on, state) = (&brick.superblock, brick.superblock.metadata_state);
+        format!(
+            "{} generation {} {state:?} holders {:?} away {:?}",
+            brick.name(),
+            on.generation,
+            on.metadata_holders,
+            on.away
+        )
+    };
+    found.iter().map(of).collect::<Vec<_>>().join("; ")
 }

@@ -5,9 +5,11 @@ use braid_format::volume::brick_record::BrickRecord;
 use braid_format::volume::entry::{ByCookie, ByName};
 use braid_format::volume::inode::InodeRecord;
 use braid_format::volume::project::ProjectRecord;
+use braid_format::volume::snapshot::{Saved, SnapshotRecord, SubvolumeRecord};
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_format::volume::{extent, keys, space};
 use braid_layout::buckets::Buckets;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pairs of a store.
@@ -34,13 +36,34 @@ pub struct Ledger {
 struct Reader<'a> {
     pairs: &'a BTreeMap<Vec<u8>, Vec<u8>>,
     ledger: Ledger,
-    /// Owner of each block, by brick and block.
-    owners: BTreeMap<(u16, u64), u64>,
+    /// Owner of each block, by brick and block: a file and its group of extents, whose versions may share blocks.
+    owners: BTreeMap<(u16, u64), (u64, u64)>,
+    /// Blocks of extents that files do not have any more.
+    kept: u64,
     inodes: BTreeMap<u64, InodeRecord>,
+    /// Common extents: where each begins, its blocks and its owners; and the owners that were seen to have it.
+    common: BTreeMap<(u16, u64), Common>,
+    /// Stripes with their extents, as they are now; and those that only snapshots have, of common extents.
+    present: BTreeSet<OfStripe>,
+    past: BTreeSet<OfStripe>,
     /// The file, the stripe and the brick of each extent.
     places: BTreeSet<(u64, u64, u16)>,
     /// Blocks of extents, by file.
     held: BTreeMap<u64, u64>,
+}
+
+/// A stripe of a file, with its copy, and where an extent of it begins.
+type OfStripe = (u64, u64, extent::Place);
+
+/// The owner of blocks that several files may have.
+const NOBODY: (u64, u64) = (0, 0);
+
+/// A common extent as it is recorded, and the stripes that were seen to have it.
+#[derive(Default)]
+struct Common {
+    blocks: u16,
+    owners: BTreeSet<(u64, u64)>,
+    seen: BTreeSet<(u64, u64)>,
 }
 
 /// Reads the records.
@@ -52,7 +75,11 @@ pub fn read(pairs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Ledger, String> {
         pairs,
         ledger: Ledger::default(),
         owners: BTreeMap::new(),
+        kept: 0,
         inodes: BTreeMap::new(),
+        common: BTreeMap::new(),
+        present: BTreeSet::new(),
+        past: BTreeSet::new(),
         places: BTreeSet::new(),
         held: BTreeMap::new(),
     };
@@ -90,7 +117,10 @@ impl<'a> Reader<'a> {
         for (key, _) in self.all(b'O') {
             self.ledger.orphans.insert(keys::ino_of(key).ok_or("an orphan's key that is none")?);
         }
+        self.common(volume.common)?;
         self.extents(volume.stripe)?;
+        self.snapshots(&volume)?;
+        self.owners_have()?;
         self.projects(volume.counted)?;
         self.blocks()?;
         self.names()?;
@@ -112,6 +142,73 @@ impl<'a> Reader<'a> {
         match self.ledger.blocks.keys().find(|id| **id >= volume.next_brick) {
             Some(id) => Err(format!("brick {id} has a number that will be given again")),
             None => Ok(()),
+        }
+    }
+
+    /// The recorded common extents; their blocks are nobody's alone.
+    fn common(&mut self, may_be: bool) -> Result<(), String> {
+        for (key, value) in self.all(b'E') {
+            let (at, owner) = keys::owner_of(key).ok_or("a key of a common extent that is none")?;
+            match owner {
+                None => {
+                    let blocks = keys::common_blocks(value).ok_or("a common extent is damaged")?;
+                    self.common.insert(at, Common { blocks, ..Common::default() });
+                    for block in at.1..at.1 + u64::from(blocks) {
+                        if self.owners.insert((at.0, block), NOBODY).is_some() {
+                            return Err(format!("two common extents have block {block}"));
+                        }
+                    }
+                }
+                Some(owner) => {
+                    let common = self.common.get_mut(&at).ok_or("an owner of nothing")?;
+                    common.owners.insert(owner);
+                }
+            }
+        }
+        let ownerless = self.common.iter().filter(|(_, common)| common.owners.is_empty());
+        for (at, _) in ownerless {
+            if !self.pairs.contains_key(&keys::left(*at)) {
+                return Err(format!("the common extent at {at:?} is forgotten"));
+            }
+        }
+        match may_be || self.common.is_empty() {
+            true => Ok(()),
+            false => Err("there are common extents, and the volume does not say so".into()),
+        }
+    }
+
+    /// A stripe has this extent, in some version. True: it is a common one.
+    fn see_common(
+        &mut self,
+        extent: &extent::Extent,
+        owner: (u64, u64),
+        is_now: bool,
+    ) -> Result<bool, String> {
+        let Some(common) = self.common.get_mut(&extent.place()).filter(|_| !extent.is_hole())
+        else {
+            return match extent.common {
+                true if is_now => Err(format!("stripe {owner:?} has a common extent of nobody")),
+                _ => Ok(false),
+            };
+        };
+        if is_now && (!extent.common || extent.blocks != common.blocks) {
+            return Err(format!(
+                "stripe {owner:?} has {extent:?}, of {} common blocks",
+                common.blocks
+            ));
+        }
+        common.seen.insert(owner);
+        Ok(true)
+    }
+
+    /// Those have a common extent that are recorded as its owners.
+    fn owners_have(&self) -> Result<(), String> {
+        match self.common.iter().find(|(_, common)| common.seen != common.owners) {
+            None => Ok(()),
+            Some((at, common)) => Err(format!(
+                "the common extent at {at:?} is recorded for {:?}, and {:?} have it",
+                common.owners, common.seen
+            )),
         }
     }
 
@@ -139,16 +236,22 @@ impl<'a> Reader<'a> {
                         extent.brick
                     ));
                 }
+                *self.held.entry(ino).or_default() += u64::from(extent.blocks);
+                if !extent.is_hole() {
+                    self.present.insert((ino, number, extent.place()));
+                }
+                if self.see_common(&extent, (ino, number), true)? {
+                    continue;
+                }
                 for block in extent.start..extent.start + u64::from(extent.blocks) {
-                    let other = self.owners.insert((extent.brick, block), ino);
-                    if let Some(other) = other {
+                    let other = self.owners.insert((extent.brick, block), (ino, group));
+                    if let Some((other, _)) = other {
                         let brick = extent.brick;
                         return Err(format!(
                             "block {block} of brick {brick} belongs to files {other} and {ino}"
                         ));
                     }
                 }
-                *self.held.entry(ino).or_default() += u64::from(extent.blocks);
             }
         }
         for (ino, inode) in &self.inodes {
@@ -159,6 +262,68 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Saved values are of snapshots that there are, and what they have is nobody else's, but for other versions of it.
+    fn snapshots(&mut self, volume: &VolumeRecord) -> Result<(), String> {
+        let mut there = BTreeSet::new();
+        for (key, value) in self.all(b'N') {
+            let id = keys::snapshot_of(key).ok_or("a key of a snapshot that is none")?;
+            let record = SnapshotRecord::parse(id, value).map_err(text)?;
+            if id > volume.last_snapshot || record.next_ino > volume.next_ino {
+                return Err(format!("snapshot {id} is of later: {record:?}"));
+            }
+            there.insert(id);
+        }
+        for (key, value) in self.all(b'U') {
+            let id = keys::subvolume_of(key).ok_or("a key of a subvolume that is none")?;
+            SubvolumeRecord::parse(id, value).map_err(text)?;
+        }
+        for (key, value) in self.all(b'Z') {
+            let (of, id) = keys::saved_of(key).ok_or("a key of a saved value that is none")?;
+            if !there.contains(&id) || !keys::is_saved(of) {
+                return Err(format!("something is saved for snapshot {id}, which is none"));
+            }
+            let saved = Saved::parse(value).map_err(text)?;
+            let (Some(value), Some((ino, group, _))) = (saved.value(), keys::saved_extents_of(key))
+            else {
+                continue;
+            };
+            let extents = extent::parse(ino, group, volume.stripe, &value).map_err(text)?;
+            for (extent, number) in extents.into_iter().zip(group * extent::PER_GROUP..) {
+                let mut start = extent.start;
+                if self.see_common(&extent, (ino, number), false)? {
+                    let blocks = self.common.get(&extent.place()).map_or(0, |common| common.blocks);
+                    let blocks = u64::from(blocks.min(extent.blocks));
+                    let of = (ino, number, extent.place());
+                    // Each file counts what only its snapshots have, whoever else has it.
+                    if !self.present.contains(&of) && self.past.insert(of) {
+                        self.kept += blocks;
+                    }
+                    start += blocks;
+                }
+                for block in start..extent.start + u64::from(extent.blocks) {
+                    let owner = self.owners.entry((extent.brick, block));
+                    if let Entry::Vacant(_) = &owner {
+                        self.kept += 1;
+                    }
+                    let owner = *owner.or_insert((ino, group));
+                    if owner != (ino, group) {
+                        let (brick, other) = (extent.brick, owner.0);
+                        return Err(format!(
+                            "block {block} of brick {brick} belongs to file {ino} in snapshot {id}, and to file {other}"
+                        ));
+                    }
+                }
+            }
+        }
+        match self.kept == volume.snapshot_blocks {
+            true => Ok(()),
+            false => Err(format!(
+                "only snapshots have {} blocks, and it says {}",
+                self.kept, volume.snapshot_blocks
+            )),
+        }
     }
 
     /// What projects are recorded to take is what their files take.

@@ -85,6 +85,8 @@ pub struct Node {
     pub unnamed: bool,
     /// The attributes of chattr(1).
     pub flags: FileFlags,
+    /// The innermost folder of which snapshots were taken that it belongs to.
+    pub subvolume: Id,
 }
 
 impl Node {
@@ -225,6 +227,10 @@ impl Change {
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Meta {
+    /// The directory that everything is in.
+    pub root: Id,
+    /// Folders that have, or had, snapshots, and how many.
+    pub snapshots: BTreeMap<Id, usize>,
     /// Attributes, also of files without a name.
     pub nodes: BTreeMap<Id, Node>,
     /// Entries.
@@ -298,9 +304,27 @@ impl Meta {
         }
     }
 
+    /// The subvolume that the name of a file belongs to: the folder of one lies in another.
+    pub fn home_of(&self, id: Id) -> Id {
+        let subvolume = |id: Id| self.nodes.get(&id).map_or(ROOT, |node| node.subvolume);
+        match self.nodes.get(&id) {
+            Some(node) if node.subvolume == id => subvolume(node.parent),
+            _ => subvolume(id),
+        }
+    }
+
+    /// A directory and everything in it.
+    pub fn below(&self, dir: Id) -> BTreeSet<Id> {
+        let (mut found, mut left) = (BTreeSet::from([dir]), vec![dir]);
+        while let Some(dir) = left.pop() {
+            left.extend(self.entries(dir).map(|(_, id)| id).filter(|id| found.insert(*id)));
+        }
+        found
+    }
+
     /// Files that have a name, and the root.
     pub fn named(&self) -> BTreeSet<Id> {
-        self.names.values().copied().chain([ROOT]).collect()
+        self.names.values().copied().chain([self.root]).collect()
     }
 }
 

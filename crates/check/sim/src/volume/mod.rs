@@ -31,6 +31,11 @@
 //! In runs of a kind of their own files have copies (`copies`), and bricks that failed may come back: what any copy has that is not
 //! on a failed brick is read, and is what was written last.
 //!
+//! In half of the lives some reads are made as another shard makes them, by leases (`leased`): of that nothing is seen either.
+//!
+//! In runs of another kind snapshots are taken (`snapshots`), of all or of a folder, and removed: each shows the files of one moment,
+//! whatever happens to them, and when all are gone nothing is left of them.
+//!
 //! In some runs bricks are arrays, on several shards, whose own members fail (`over_arrays`): of that a volume sees nothing.
 
 pub mod access_list;
@@ -52,6 +57,7 @@ mod history;
 pub mod holders;
 mod jobs;
 mod later;
+mod leased;
 pub mod ledger;
 mod limits;
 #[cfg(test)]
@@ -70,7 +76,10 @@ mod rot;
 pub mod rules;
 mod run;
 pub mod seen;
+mod snapshots;
+mod snapshots_plan;
 pub mod stamp;
+mod taken;
 pub mod verify;
 
 pub use numbers::{OpNr, Tick};

@@ -17,7 +17,7 @@ use super::meta::{Change, Id, Key, Meta, Moment, Node, ROOT, Span};
 use super::project_limits::OfProjects;
 use super::rules;
 use super::seen::{Number, Observed};
-use super::stamp::{VERSIONS, Version};
+use super::stamp::{self, VERSIONS, Version};
 use super::{OpNr, Tick};
 use braid_filesystem::{Attr, Errno, FileFlags, Kind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,6 +81,10 @@ pub struct Model {
     pub limits: OfProjects,
     /// Bricks fail: who writes where something is lost makes room first.
     pub bricks_fail: bool,
+    /// The snapshot that it is of; 0: the volume.
+    pub inside: u32,
+    /// Calls of `make_durable` for when the history is not needed any more (`pin`).
+    pinned: Option<Vec<(Tick, Tick, Option<Id>)>>,
 }
 
 impl Model {
@@ -104,6 +108,7 @@ impl Model {
             parent: ROOT,
             unnamed: false,
             flags: FileFlags::default(),
+            subvolume: ROOT,
         };
         node.seen(root);
         let meta = Meta { nodes: BTreeMap::from([(ROOT, node)]), ..Meta::default() };
@@ -126,6 +131,8 @@ impl Model {
             writers: vec![Writer { id: ROOT, op: 0 }],
             limits: OfProjects::new(),
             bricks_fail: false,
+            inside: 0,
+            pinned: None,
         }
     }
 
@@ -243,6 +250,27 @@ impl Model {
         self.next_id
     }
 
+    /// The bytes at `at` in words, for people.
+    pub fn describe(&self, offset: u64, bytes: &[u8], at: u64) -> String {
+        let index = (at.saturating_sub(offset)) as usize;
+        if bytes.get(index).is_none() {
+            return "nothing".to_string();
+        }
+        let around = &bytes[index..(index + 8).min(bytes.len())];
+        if around.iter().all(|byte| *byte == 0) {
+            return "zeroes".to_string();
+        }
+        match stamp::recognise(self.seed, offset, bytes, index) {
+            Some((version, place)) => match self.writers.get(version as usize) {
+                Some(writer) => {
+                    format!("write #{version} of f{} for its byte {place}", writer.id)
+                }
+                None => "bytes that were never written".to_string(),
+            },
+            None => "part of something".to_string(),
+        }
+    }
+
     /// What a failed write left was read: the size, and `bytes` of its range as far as the file goes, but for what
     /// could not be read, `unread`. Gives the first byte that cannot be.
     pub fn settled(
@@ -257,10 +285,12 @@ impl Model {
         let tick = self.tick();
         let during = Span { from: begun.at, to: at };
         let mut wrong = None;
+        let first = begun.plan.bytes.first().map_or(0, |bytes| bytes.range.start);
         for change in &begun.plan.bytes {
-            let len = (change.range.end - change.range.start).min(bytes.len() as u64) as usize;
+            // Nothing was read behind the end of the file.
+            let at = |end: u64| ((end - first) as usize).min(bytes.len());
             let file = self.data.entry(id).or_default();
-            let left = (&bytes[..len], unread);
+            let left = (&bytes[at(change.range.start)..at(change.range.end)], unread);
             let found = file.settle(self.seed, op, tick, change.range.clone(), left);
             wrong = wrong.or(found);
         }
@@ -299,6 +329,9 @@ impl Model {
     /// Something that makes things durable and began at `since` has ended: all data, or that of one file, and names
     /// and attributes as of `reach`.
     pub fn make_durable(&mut self, since: Tick, reach: Tick, of: Option<Id>) {
+        if let Some(pinned) = &mut self.pinned {
+            return pinned.push((since, reach, of));
+        }
         let keep = self.begun.values().map(|begun| begun.tick).min().unwrap_or(NEVER);
         match of {
             Some(id) => {
@@ -327,6 +360,98 @@ impl Model {
         self.make_durable(tick, tick, None);
     }
 
+    /// The history from now on is kept until [`unpin`](Model::unpin). Gives this moment.
+    pub fn pin(&mut self) -> Tick {
+        self.pinned.get_or_insert_default();
+        self.tick()
+    }
+
+    /// See [`pin`](Model::pin).
+    pub fn unpin(&mut self) {
+        for (since, reach, of) in self.pinned.take().unwrap_or_default() {
+            self.make_durable(since, reach, of);
+        }
+    }
+
+    /// The model of a snapshot of `folder` that was taken at some moment from `since` on until now, of a history that was
+    /// kept.
+    pub fn frozen(&self, folder: Id, since: Tick) -> Model {
+        let (mut base, mut log) = (self.base.clone(), Vec::new());
+        let mut ended = self.log.clone();
+        ended.sort_by_key(|record| record.ended);
+        for record in ended {
+            match record.ended < since {
+                true => {
+                    record.changes.iter().for_each(|change| base.apply(change, record.during, true))
+                }
+                false => log.push(record),
+            }
+        }
+        base.root = folder;
+        let mut data = self.data.clone();
+        let (mut numbers, mut ids) = (self.numbers.clone(), self.ids.clone());
+        if folder != ROOT {
+            let inside = base.below(folder);
+            base.nodes.retain(|id, _| inside.contains(id));
+            base.names.retain(|(dir, _), _| inside.contains(dir));
+            base.xattrs.retain(|(id, _), _| inside.contains(id));
+            data.retain(|id, _| inside.contains(id));
+            numbers.retain(|id, _| inside.contains(id));
+            ids.retain(|_, id| inside.contains(id));
+        }
+        data.values_mut().for_each(|file| file.make_durable(since, NEVER));
+        let now = base.clone();
+        let writers = self.writers.clone();
+        let limits = OfProjects::new();
+        let (begun, changed, sized, pinned) = Default::default();
+        let (seed, next_id, next_op, tick, durable) =
+            (self.seed, self.next_id, self.next_op, self.tick, 0);
+        let (bricks_fail, inside) = (false, 0);
+        Model {
+            seed,
+            now,
+            base,
+            log,
+            data,
+            begun,
+            numbers,
+            ids,
+            next_id,
+            next_op,
+            tick,
+            durable,
+            changed,
+            sized,
+            writers,
+            limits,
+            bricks_fail,
+            inside,
+            pinned,
+        }
+    }
+
+    /// A snapshot of the folder was taken, and is there: so its files belong to it.
+    pub fn has_snapshot(&mut self, folder: Id) {
+        let inside = self.now.below(folder);
+        for meta in [&mut self.now, &mut self.base] {
+            let home = meta.nodes.get(&folder).map(|node| node.subvolume);
+            let own = meta
+                .nodes
+                .iter_mut()
+                .filter(|(id, node)| inside.contains(id) && Some(node.subvolume) == home);
+            own.for_each(|(_, node)| node.subvolume = folder);
+            *meta.snapshots.entry(folder).or_default() += 1;
+        }
+    }
+
+    /// A snapshot of the folder is going.
+    pub fn loses_snapshot(&mut self, folder: Id) {
+        for meta in [&mut self.now, &mut self.base] {
+            let count = meta.snapshots.entry(folder).or_default();
+            *count = count.saturating_sub(1);
+        }
+    }
+
     /// Finds the cut that `observed` is and goes on from there, with the bytes still to be looked at by
     /// [`recover`](Model::recover). Gives the first moment whose cut it is, and who of those under way are surely in it.
     ///
@@ -337,6 +462,7 @@ impl Model {
         observed: &Observed,
         at: Moment,
     ) -> Result<(Tick, Vec<OpNr>), (String, Vec<Id>)> {
+        self.unpin();
         self.begun.clear();
         let candidates = Candidates {
             log: &self.log,

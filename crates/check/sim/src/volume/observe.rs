@@ -1,19 +1,20 @@
-//! Walks a whole file system and notes everything in it but the bytes of files.
+//! Walks a whole file system, or a folder of it, and notes everything in it but the bytes of files.
 
 use super::call::list;
 use super::seen::{Number, Observed};
-use braid_filesystem::{Errno, FileSystem, Kind, ROOT};
+use braid_filesystem::{Errno, FileSystem, Ino, Kind};
 use std::collections::VecDeque;
 
 /// What did not work, where.
 pub type Trouble = (String, Errno);
 
-/// Walks from the root down, and asks for the attributes of chattr(1) with `with_flags`. The caller holds a reference for each name in the result.
+/// Walks from the directory `root` down, and asks for the attributes of chattr(1) with `with_flags`. The caller holds a reference for each name in the result.
 ///
 /// # Errors
 /// The first request that failed.
 pub async fn walk<F: FileSystem>(
     fs: &F,
+    root: Ino,
     plus: bool,
     with_flags: bool,
 ) -> Result<Observed, Trouble> {
@@ -22,10 +23,10 @@ pub async fn walk<F: FileSystem>(
         let text = format!("{what} of file {ino}");
         move |errno| (text, errno)
     };
-    let root = fs.lookup(ROOT, b".").await.map_err(at("lookup", ROOT))?;
-    fs.forget(ROOT, 1);
-    let root_number = (ROOT, root.generation);
-    seen.attrs.insert(root_number, root.attr);
+    let found = fs.lookup(root, b".").await.map_err(at("lookup", root))?;
+    fs.forget(root, 1);
+    let root_number = (root, found.generation);
+    seen.attrs.insert(root_number, found.attr);
     xattrs(fs, root_number, &mut seen).await?;
     if with_flags {
         flags(fs, root_number, Kind::Directory, &mut seen).await?;

@@ -2,6 +2,7 @@
 
 use super::array_bricks::Arrays;
 use super::copies_plan::CopiesPlan;
+use super::snapshots_plan::SnapshotsPlan;
 use crate::member::MemberKind;
 use crate::rng::Rng;
 use crate::world::Manners;
@@ -60,6 +61,10 @@ pub enum Scope {
     Calls,
     /// Files have copies, too (`copies`).
     Copies,
+    /// Snapshots are taken, too (`snapshots`); files have copies in some.
+    Snapshots,
+    /// Ranges of files are copied to others, too, which may have extents in common then.
+    Common,
 }
 
 /// See the module's documentation.
@@ -99,6 +104,10 @@ pub struct VolumePlan {
     pub limits: bool,
     /// Files have copies.
     pub copies: Option<CopiesPlan>,
+    /// Snapshots are taken.
+    pub snapshots: Option<SnapshotsPlan>,
+    /// Ranges of files are copied to others.
+    pub common: bool,
 }
 
 impl VolumePlan {
@@ -107,7 +116,9 @@ impl VolumePlan {
         let (aimed, calls) = (scope >= Scope::Aimed, scope >= Scope::Calls);
         let rng = Rng::new(seed, 30);
         let count = rng.log_range(1..7) as usize;
-        let count = if scope >= Scope::Copies { CopiesPlan::bricks(seed) } else { count };
+        let copies =
+            scope == Scope::Copies || scope >= Scope::Snapshots && SnapshotsPlan::with_copies(seed);
+        let count = if copies { CopiesPlan::bricks(seed) } else { count };
         let stripe = *rng.pick(&[16 << 10, 32 << 10, 64 << 10, 128 << 10, 128 << 10, 512 << 10]);
         let volatile = rng.range(0..3);
         let by_size = rng.percent(70);
@@ -129,6 +140,8 @@ impl VolumePlan {
             calls,
             limits: scope == Scope::Calls && Rng::new(seed, 54).percent(60),
             copies: None,
+            snapshots: None,
+            common: scope >= Scope::Common,
             aimed: aimed && Rng::new(seed, 48).percent(60),
             metadata,
             bricks,
@@ -149,9 +162,18 @@ impl VolumePlan {
             requests: rng.log_range(40..600),
             faults: *rng.pick(&[0, 0, 0, faults_often]),
         };
-        if scope >= Scope::Copies {
+        if scope >= Scope::Snapshots && !SnapshotsPlan::with_faults(seed) {
+            plan.faults = 0;
+        }
+        if copies && (scope == Scope::Copies || plan.faults > 0) {
             plan.faults = *Rng::new(seed, 55).pick(&[0, faults_often]);
+        }
+        if copies {
             plan.copies = Some(CopiesPlan::of(seed, count, plan.faults));
+        }
+        if scope >= Scope::Snapshots {
+            let may_come_halfway = plan.faults > 0 || plan.metadata.is_some();
+            plan.snapshots = Some(SnapshotsPlan::of(seed, may_come_halfway));
         }
         if aimed && plan.faults == 0 {
             let disks: Vec<&MemberKind> = plan.bricks.iter().map(|brick| &brick.kind).collect();
@@ -204,6 +226,8 @@ impl VolumePlan {
         let faults = if self.faults > 0 { ", faults" } else { "" };
         let limits = if self.limits { ", limits" } else { "" };
         let copies = self.copies.as_ref().map_or(String::new(), CopiesPlan::describe);
+        let snapshots = self.snapshots.as_ref().map_or(String::new(), SnapshotsPlan::describe);
+        let common = if self.common { ", ranges copied" } else { "" };
         let aimed = match (self.aimed, self.calls) {
             (false, false) => "",
             (true, false) => ", aimed",
@@ -214,7 +238,7 @@ impl VolumePlan {
             self.metadata.map_or(String::new(), |room| format!(", metadata {}K", room >> 10));
         let arrays = self.arrays.describe();
         format!(
-            "volume of {} bricks [{}]{}{arrays}{faults}{copies}{aimed}{limits}{metadata}, stripe {}K, depth {}, {} rounds of {}",
+            "volume of {} bricks [{}]{}{arrays}{faults}{copies}{snapshots}{common}{aimed}{limits}{metadata}, stripe {}K, depth {}, {} rounds of {}",
             self.bricks.len(),
             bricks.collect::<Vec<_>>().join(", "),
             commands,

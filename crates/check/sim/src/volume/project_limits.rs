@@ -17,7 +17,7 @@ pub fn may_be_reached(limits: &OfProjects, meta: &Meta, call: &Call) -> bool {
             (if on.inherits_project { on.project } else { 0 }, true)
         }
         What::SetFlags(to) => (to.project, false),
-        What::Write(..) | What::Allocate(..) => (on.project, false),
+        What::Write(..) | What::Allocate(..) | What::Copy(..) => (on.project, false),
         _ => return false,
     };
     let Some(limits) = limits.get(&project).filter(|_| project != 0) else { return false };

@@ -2,7 +2,7 @@
 
 use super::access_list::{ACCESS, DEFAULT, List, is_list};
 use super::expected::{Plan, Thing};
-use super::meta::{Change, Id, Meta, Node};
+use super::meta::{Change, Id, Meta, Node, ROOT};
 use braid_filesystem::{Allocate, Errno, FileFlags, Kind, SetAttr, SetTime};
 
 /// What must not have been set of a file for a request.
@@ -22,6 +22,8 @@ pub struct Rights {
     pub lists: Vec<(&'static [u8], Vec<u8>)>,
     /// What it inherits.
     pub flags: FileFlags,
+    /// Whose snapshots have it.
+    pub subvolume: Id,
 }
 
 impl Plan {
@@ -43,13 +45,27 @@ impl Plan {
         self.refused(meta, id, Unless::Kept);
     }
 
-    /// `id` gets a name in `dir`, which may be for another project.
+    /// `id` gets a name in `dir`, which may be for another project, or have snapshots of its own.
     pub fn comes_into(&mut self, meta: &Meta, dir: Id, id: Id) {
         self.shared(Thing::Flags(dir));
         self.shared(Thing::Flags(id));
         let flags = |id: Id| meta.nodes.get(&id).map(|node| node.flags).unwrap_or_default();
         if flags(dir).inherits_project && flags(dir).project != flags(id).project {
             self.no(Errno::CrossDevice);
+        }
+        let subvolume = meta.nodes.get(&dir).map(|node| node.subvolume);
+        if subvolume.is_some_and(|subvolume| subvolume != meta.home_of(id)) {
+            self.no(Errno::CrossDevice);
+        }
+    }
+
+    /// A directory goes, which it does not as long as it has snapshots.
+    pub fn ends(&mut self, meta: &Meta, dir: Id) {
+        match meta.snapshots.get(&dir) {
+            None => {}
+            // Those that were removed may not be gone yet.
+            Some(0) => self.may.push(Errno::Busy),
+            Some(_) => self.no(Errno::Busy),
         }
     }
 
@@ -79,6 +95,7 @@ impl Plan {
         self.refused(meta, dir, Unless::Immutable);
         self.shared(Thing::Lists(dir));
         let from = meta.nodes.get(&dir).map(|node| node.flags).unwrap_or_default();
+        let subvolume = meta.nodes.get(&dir).map_or(ROOT, |node| node.subvolume);
         let flags = FileFlags {
             inherits_project: from.inherits_project && kind == Kind::Directory,
             project: if from.inherits_project { from.project } else { 0 },
@@ -86,7 +103,7 @@ impl Plan {
         };
         let default = list_of(meta, dir, DEFAULT).filter(|_| kind != Kind::Symlink);
         let Some(default) = default else {
-            return Rights { perm: perm & !umask, lists: Vec::new(), flags };
+            return Rights { perm: perm & !umask, lists: Vec::new(), flags, subvolume };
         };
         let access = default.for_new(perm);
         let mut lists = Vec::new();
@@ -96,7 +113,7 @@ impl Plan {
         if kind == Kind::Directory {
             lists.push((DEFAULT, default.value()));
         }
-        Rights { perm: perm & !0o777 | access.mode(), lists, flags }
+        Rights { perm: perm & !0o777 | access.mode(), lists, flags, subvolume }
     }
 
     /// The mode of a file changes, and its list with it.

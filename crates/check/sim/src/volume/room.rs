@@ -32,6 +32,7 @@ impl Room {
     pub fn note(&mut self, call: &Call) {
         let (offset, len) = match call.what {
             What::Write(offset, len, _) => (offset, len as u64),
+            What::Copy(ref range, _) => (range.start, range.end - range.start),
             What::Allocate(how, offset, len) if how != Allocate::PunchHole => (offset, len),
             _ => return,
         };

@@ -9,6 +9,7 @@ use crate::rng::Rng;
 use crate::waiting::{Over, wait};
 use braid_filesystem::{Errno, FileSystem, Ino};
 use braid_format::volume::brick_record::BrickRecord;
+use braid_format::volume::extent::{Extent, stripe_of};
 use braid_format::volume::sums::{self, PER_REGION, PER_WINDOW, UNKNOWN};
 use braid_format::volume::{BLOCK, keys};
 use braid_volume::{CheckEnd, Geometry, Lost, Volume};
@@ -21,6 +22,8 @@ struct Place {
     block: u64,
     /// Of each copy that has it the brick, and its block of the brick's data area.
     copies: Vec<(u16, u64)>,
+    /// Files that have it, and their block that it is: this one, and others that have the same extents.
+    files: Vec<(Ino, u64)>,
 }
 
 impl VolumeRun {
@@ -121,6 +124,7 @@ impl VolumeRun {
         if inside && read != wanted {
             return self.fail("rot_is_not_read", format!("{what}; it is read: {read:?}"));
         }
+        let mut is_mended = false;
         for (scrub, end) in ends.into_iter().enumerate() {
             let Some(CheckEnd::Done(report)) = end else {
                 return self.fail("scrub_finds_rot", format!("{what}; the scrub ended: {end:?}"));
@@ -128,13 +132,22 @@ impl VolumeRun {
             let named = |list: &[Lost]| -> Vec<_> {
                 list.iter().map(|file| (file.ino, file.ranges.clone())).collect()
             };
-            let here = vec![(place.ino, vec![(offset, offset + BLOCK)])];
+            let of =
+                |(ino, block): &(Ino, u64)| (*ino, vec![(block * BLOCK, block * BLOCK + BLOCK)]);
+            let here: Vec<_> = place.files.iter().map(of).collect();
             let (rotten, mended) = (named(&report.rotten), named(&report.mended));
-            // A read of the rotten copy has put it right before.
+            // A read of the rotten copy has put it right before. Of an array each scrub reads one copy, and the rest is
+            // the array's own business.
+            let may_mend = !is_mended && (scrub == 0 || !self.plan.arrays.all.is_empty());
             let is_right = match left {
-                true => rotten.is_empty() && (mended.is_empty() || scrub == 0 && mended == here),
+                true => {
+                    rotten.is_empty()
+                        && (mended.is_empty()
+                            || may_mend && mended.iter().all(|one| here.contains(one)))
+                }
                 false => rotten == here && mended.is_empty(),
             };
+            is_mended |= !mended.is_empty();
             if inside && !is_right {
                 let text = format!("{what}; scrub {scrub} names {rotten:?}, and mended {mended:?}");
                 return self.fail("scrub_finds_rot", text);
@@ -174,6 +187,34 @@ fn some_place(rng: &Rng, pairs: &Pairs, stripe: u64) -> Option<Place> {
         let copies = copies.filter(|extent| geometry.is_written(*extent, within));
         let copies: Vec<(u16, u64)> =
             copies.map(|extent| (extent.brick, extent.start + within / BLOCK)).collect();
-        (!copies.is_empty()).then_some(Place { ino, block, copies })
+        let files = files_with(pairs, (ino, block), stripe)?;
+        (!copies.is_empty()).then_some(Place { ino, block, copies, files })
     })
+}
+
+/// The files that have the same extents as a file has for a block, and the blocks that those are of them. `None`: some have
+/// only a part of the copies, or it is in a snapshot that one has it.
+fn files_with(pairs: &Pairs, (ino, block): (Ino, u64), bytes: u64) -> Option<Vec<(Ino, u64)>> {
+    let per = bytes / BLOCK;
+    let own = copies_of(pairs, ino, block / per, bytes);
+    let mut files = vec![(ino, block)];
+    let owners = own.iter().flat_map(|extent| {
+        let from = keys::owner(extent.place(), (0, 0));
+        pairs.range(from..keys::after(&keys::common(extent.place())))
+    });
+    for (key, _) in owners {
+        let (_, owner) = keys::owner_of(key)?;
+        let (other, number) = owner?;
+        let other = (other, stripe_of(number) * per + block % per);
+        let places = |extents: &[Extent]| -> Vec<_> { extents.iter().map(Extent::place).collect() };
+        let theirs = copies_of(pairs, other.0, other.1 / per, bytes);
+        if places(&theirs) != places(&own) {
+            return None;
+        }
+        if !files.contains(&other) {
+            files.push(other);
+        }
+    }
+    files.sort_unstable();
+    Some(files)
 }

@@ -155,6 +155,19 @@ pub fn plan(meta: &Meta, call: &Call, next: Id) -> Plan {
             plan.allocates(meta, on, *how);
             allocate(&mut plan, on, node, *how, *offset, *len);
         }
+        What::Copy(range, pieces) => {
+            plan.may.push(Errno::Unsupported);
+            plan.refused(meta, on, Unless::Immutable);
+            plan.shared(Thing::Node(on));
+            plan.alone(Thing::Bytes(on, sectors(range.clone())));
+            plan.shared(Thing::Bytes(call.other, 0..u64::MAX));
+            plan.changes.push(Change::Grow(on, range.end));
+            plan.touch(on, BOTH);
+            for (range, version) in pieces {
+                let (id, range, version) = (on, range.clone(), *version);
+                plan.bytes.push(Bytes { id, range, version, firm: false });
+            }
+        }
         What::Seek(offset, what) => {
             if *what == Seek::Data {
                 plan.may.push(Errno::Nxio);
@@ -242,6 +255,7 @@ fn new_node(dir: Id, kind: Kind, caller: Caller, rights: &Rights) -> Node {
         parent: dir,
         unnamed: false,
         flags: rights.flags,
+        subvolume: rights.subvolume,
     }
 }
 
@@ -355,6 +369,7 @@ fn gone(plan: &mut Plan, meta: &Meta, dir: Id, id: Id) {
     plan.alone(Thing::Links(id));
     plan.shared(Thing::Node(id));
     if is_dir {
+        plan.ends(meta, id);
         plan.alone(Thing::Entries(id));
         if !meta.is_empty_dir(id) {
             plan.errors.extend([Errno::NotEmpty, Errno::Exists]);
@@ -401,7 +416,8 @@ fn rename(
     plan.comes_into(meta, new_dir, source);
     if let Some(target) = target {
         plan.loses_name(meta, new_dir, target);
-        if exchange {
+        // Two names of one file change places by staying where they are.
+        if exchange && target != source {
             plan.comes_into(meta, dir, target);
         }
     }
@@ -446,8 +462,8 @@ fn rename(
     } else {
         plan.changes.push(Change::Name(dir, name.to_vec(), whiteout.then_some(next)));
         if whiteout {
-            let flags = plan.inherits(meta, dir, Kind::CharDevice, (0, 0)).flags;
-            let rights = Rights { perm: 0, lists: Vec::new(), flags };
+            let rights = plan.inherits(meta, dir, Kind::CharDevice, (0, 0));
+            let rights = Rights { perm: 0, lists: Vec::new(), ..rights };
             let node = new_node(dir, Kind::CharDevice, Caller::default(), &rights);
             make(plan, next, node, rights);
         }

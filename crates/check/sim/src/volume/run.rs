@@ -3,12 +3,14 @@
 use super::choose::Taste;
 use super::client::{Client, Clock};
 use super::history::History;
+use super::leased;
 use super::ledger::{self, Pairs};
 use super::meta::Id;
 use super::model::Model;
 use super::over_arrays::{self, OverArrays, Running};
 use super::plan::{Scope, VolumePlan};
 use super::room::Room;
+use super::taken::Snapshots;
 use crate::checkers::LOOKS;
 use crate::device::SimOpener;
 use crate::machine::{Later, Machine, Step};
@@ -17,7 +19,7 @@ use crate::rng::Rng;
 use crate::verdict::{Counts, Report, Verdict};
 use crate::waiting::{Over, PATIENCE, wait};
 use crate::world::World;
-use braid_filesystem::{Caller, Errno, FileSystem, ROOT, Time};
+use braid_filesystem::{Caller, Errno, FileSystem, Leases, ROOT, Time};
 use braid_format::superblock::Version;
 use braid_format::volume::BLOCK;
 use braid_kv::Store;
@@ -70,6 +72,9 @@ pub(super) struct VolumeRun {
     pub(super) copies_rng: Rng,
     /// Choices of returns of the brick that fails, likewise.
     pub(super) returns_rng: Rng,
+    /// Choices of snapshots, likewise, and those that there are (`snapshots`).
+    pub(super) snapshots_rng: Rng,
+    pub(super) snapshots: Snapshots,
     /// Choices of limits of projects, likewise, and what projects may have at most.
     pub(super) limits_rng: Rng,
     pub(super) most: BTreeMap<u32, (u64, u64)>,
@@ -118,6 +123,8 @@ pub fn run(seed: u64, scope: Scope, verbose: bool) -> Report {
         aimed_rng: Rng::new(seed, 39),
         copies_rng: Rng::new(seed, 58),
         returns_rng: Rng::new(seed, 62),
+        snapshots_rng: Rng::new(seed, 66),
+        snapshots: Snapshots::default(),
         limits_rng: Rng::new(seed, 52),
         most: BTreeMap::new(),
         over_arrays: OverArrays::new(&world, &plan.arrays),
@@ -206,10 +213,14 @@ impl VolumeRun {
         self.compare()?;
         self.finish_jobs()?;
         self.copies_are_made()?;
+        self.end_snapshots()?;
         self.account()?;
         self.stop()?;
         self.mount()?;
         self.stop()?;
+        if self.has_snapshots() {
+            return Ok(());
+        }
         self.rot()?;
         self.damage()
     }
@@ -248,7 +259,7 @@ impl VolumeRun {
         Ok(())
     }
 
-    fn mount(&mut self) -> Result<(), Over> {
+    pub(super) fn mount(&mut self) -> Result<(), Over> {
         self.check_metadata()?;
         self.bricks_between_lives();
         self.over_arrays.leaves_between_lives();
@@ -265,7 +276,10 @@ impl VolumeRun {
         client.history = std::mem::take(&mut self.history);
         (client.calls, client.trims) = (self.plan.calls, self.plan.trims());
         client.names_may_be_full = self.plan.metadata.is_some();
+        client.shares = self.plan.snapshots.is_some();
+        client.copies_ranges = self.plan.common;
         client.may_fail = self.may_fail().then_some(false);
+        client.leases = self.leases(&machine);
         match &mut self.model {
             Some(model) => client.recover(&machine, model)?,
             None => {
@@ -291,7 +305,18 @@ impl VolumeRun {
         if self.plan.limits {
             self.look_at_limits()?;
         }
+        self.snapshots_after_mount()?;
         self.check()
+    }
+
+    /// In half of the lives some reads are made as another shard makes them.
+    fn leases(&self, machine: &Machine) -> Option<Rc<dyn Leases>> {
+        let is_array =
+            |brick: &usize| self.plan.arrays.all.iter().any(|array| array.brick == *brick);
+        let bricks = (0..self.plan.all_bricks().count()).filter(|brick| !is_array(brick));
+        let bricks = bricks.map(|brick| (uuid_of(brick), brick)).collect();
+        let does = Rng::new(self.world.seed, 1000 + self.lives).percent(50);
+        does.then(|| leased::reader(machine, bricks))
     }
 
     /// A mount of what there is begins on a machine of its own. Commits take the store up to `commit_time`
@@ -336,7 +361,7 @@ impl VolumeRun {
     }
 
     /// Lets the volume run, or the clock, and looks at what came back.
-    fn step(&mut self) -> Result<Step, Over> {
+    pub(super) fn step(&mut self) -> Result<Step, Over> {
         let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
             return Err(Over);
         };
@@ -382,6 +407,7 @@ impl VolumeRun {
             self.a_brick_returns()?;
             self.faults += u64::from(self.over_arrays.a_leaf_fails());
             self.limit_a_project()?;
+            self.snapshot_now_and_then()?;
             let depth = self.plan.depth;
             let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
                 return Err(Over);
@@ -417,6 +443,7 @@ impl VolumeRun {
         };
         life.client.compare_all(&life.machine, model)?;
         self.dead_when_read = Some(dead).filter(|dead| *dead == self.dead());
+        self.look_into_snapshots(false)?;
         self.check()
     }
 
@@ -426,7 +453,13 @@ impl VolumeRun {
                 self.step()?;
             }
         }
+        self.cut_power()
+    }
+
+    /// Power fails now.
+    pub(super) fn cut_power(&mut self) -> Result<(), Over> {
         self.world.trace(|| "CRASH".to_string());
+        self.snapshots_in_doubt();
         self.crashes += 1;
         let under_way = if self.rng.percent(50) { UnderWay::Kept } else { UnderWay::Lost };
         let life = self.life()?;
@@ -438,6 +471,7 @@ impl VolumeRun {
     }
 
     fn stop(&mut self) -> Result<(), Over> {
+        self.wait_for_snapshot_calls()?;
         self.drain()?;
         self.world.trace(|| "stop".to_string());
         let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
@@ -482,7 +516,8 @@ impl VolumeRun {
     /// How full the volume may be, where that can be said: files that are told to go somewhere find no room there, and
     /// bricks that fail take theirs with them.
     fn room(&self) -> Result<Option<Room>, Over> {
-        let no_bound = self.plan.copies.is_some() || self.plan.metadata.is_some();
+        let shared = self.plan.snapshots.is_some();
+        let no_bound = shared || self.plan.copies.is_some() || self.plan.metadata.is_some();
         if self.plan.commands || self.plan.faults > 0 || no_bound {
             return Ok(None);
         }

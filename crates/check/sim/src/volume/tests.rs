@@ -149,3 +149,14 @@ fn bricks_that_vanish_and_return_in_any_order_make_up_the_volume() {
         assert!(failure.is_none(), "seed {seed}: {failure:?}");
     }
 }
+
+/// Minutes: after a change of superblocks or of who holds the metadata. As many seeds as the variable `SEEDS` says.
+#[test]
+#[ignore = "takes minutes"]
+fn many_bricks_that_vanish_and_return() {
+    let count = std::env::var("SEEDS").ok().and_then(|text| text.parse().ok());
+    for seed in 300..300 + count.unwrap_or(5_000) {
+        let failure = super::holders::run(seed, false);
+        assert!(failure.is_none(), "seed {seed}: {failure:?}");
+    }
+}

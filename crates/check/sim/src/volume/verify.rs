@@ -1,4 +1,4 @@
-//! Everything in a file system is compared with the model: as it must be, or as a crash may have left it.
+//! Everything in a file system, or in a snapshot, is compared with the model: as it must be, or as a crash may have left it.
 
 use super::client::Client;
 use super::extents::Extents;
@@ -11,7 +11,8 @@ use super::seen::Observed;
 use super::{OpNr, Tick};
 use crate::machine::Machine;
 use crate::waiting::{Over, wait};
-use braid_filesystem::{FileSystem, Kind};
+use braid_filesystem::{FileSystem, Kind, ROOT};
+use braid_format::volume::snapshot::in_snapshot;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -21,12 +22,19 @@ const PIECE: u64 = 256 << 10;
 const WHOLE: u64 = 256 << 20;
 
 impl<F: FileSystem + 'static> Client<F> {
-    fn observe(&self, machine: &Machine) -> Result<Observed, Over> {
+    fn observe(&self, machine: &Machine, model: &Model) -> Result<Observed, Over> {
         let fs = Rc::clone(&self.fs);
+        let inside = model.inside;
+        let root =
+            model.numbers.get(&model.now.root).map_or(ROOT, |(ino, _)| in_snapshot(*ino, inside));
         let (plus, with_flags) = (self.rng.percent(50), self.calls);
-        let later = machine.begin(async move { walk(&*fs, plus, with_flags).await });
+        let later = machine.begin(async move { walk(&*fs, root, plus, with_flags).await });
         match wait(machine, "a walk over all files", &later)? {
-            Ok(observed) => Ok(observed),
+            Ok(observed) if inside == 0 => Ok(observed),
+            Ok(observed) => {
+                observed.names.iter().for_each(|(_, _, (ino, _))| self.fs.forget(*ino, 1));
+                Ok(observed.outside())
+            }
             Err((what, errno)) => {
                 self.fail("everything_can_be_read", &format!("{what}: {errno:?}"), &[]);
                 Err(Over)
@@ -39,7 +47,7 @@ impl<F: FileSystem + 'static> Client<F> {
     /// # Errors
     /// When the run has failed.
     pub fn recover(&mut self, machine: &Machine, model: &mut Model) -> Result<(), Over> {
-        let observed = self.observe(machine)?;
+        let observed = self.observe(machine, model)?;
         let cut = match model.crash(&observed, self.now()) {
             Ok(cut) => cut,
             Err((why, ids)) => {
@@ -52,13 +60,16 @@ impl<F: FileSystem + 'static> Client<F> {
         for id in ids {
             self.recover_file(machine, model, &cut, id)?;
         }
-        self.history.note(&[], format!("RECOVERED to a moment before tick {}", cut.0));
+        if model.inside == 0 {
+            self.history.note(&[], format!("RECOVERED to a moment before tick {}", cut.0));
+        }
         Ok(())
     }
 
     /// The walk has looked all names up.
     fn hold(&mut self, model: &Model, observed: &Observed) {
-        for (_, _, number) in &observed.names {
+        let names = observed.names.iter().filter(|_| model.inside == 0);
+        for (_, _, number) in names {
             if let Some(id) = model.id_of(*number) {
                 self.add_reference(id);
             }
@@ -78,7 +89,7 @@ impl<F: FileSystem + 'static> Client<F> {
             for part in without(range.clone(), &not) {
                 let bytes = cut(&bytes, range.start, &part);
                 if let Some(at) = model.recover(cut_at, id, part.start, bytes, &mut found) {
-                    let what = self.describe(model, part.start, bytes, at);
+                    let what = model.describe(part.start, bytes, at);
                     let (until, among) = cut_at;
                     let text = format!(
                         "f{id}: after a crash its byte {at} is {what}; names are of before tick {until}, with {among:?}"
@@ -98,8 +109,10 @@ impl<F: FileSystem + 'static> Client<F> {
     /// # Errors
     /// When it is not.
     pub fn compare_all(&mut self, machine: &Machine, model: &mut Model) -> Result<(), Over> {
-        self.unread.clear();
-        let observed = self.observe(machine)?;
+        if model.inside == 0 {
+            self.unread.clear();
+        }
+        let observed = self.observe(machine, model)?;
         self.hold(model, &observed);
         let names: Vec<_> = observed
             .names
@@ -148,7 +161,7 @@ impl<F: FileSystem + 'static> Client<F> {
                     let bytes = cut(&bytes, range.start, &part);
                     let data = model.data.entry(id).or_default();
                     if let Some((at, should)) = data.check(model.seed, part.start, bytes) {
-                        let what = self.describe(model, part.start, bytes, at);
+                        let what = model.describe(part.start, bytes, at);
                         let text = format!("f{id}: its byte {at} is {what}, should be #{should}");
                         self.fail("reads_return_what_was_written", &text, &[id]);
                         return Err(Over);
@@ -171,6 +184,7 @@ impl<F: FileSystem + 'static> Client<F> {
             self.fail("numbers_are_unique", &format!("f{id} has none"), &[id]);
             return Err(Over);
         };
+        let ino = in_snapshot(ino, model.inside);
         let (fs, at, len) = (Rc::clone(&self.fs), range.start, (range.end - range.start) as usize);
         let later = machine.begin(async move { read_blocks(&*fs, ino, at, len).await });
         match wait(machine, "a read of a whole file", &later)? {
@@ -180,7 +194,9 @@ impl<F: FileSystem + 'static> Client<F> {
                     self.fail("everything_can_be_read", &text, &[id]);
                     return Err(Over);
                 }
-                self.unread.extend(unread.iter().map(|range| (id, range.clone())));
+                if model.inside == 0 {
+                    self.unread.extend(unread.iter().map(|range| (id, range.clone())));
+                }
                 Ok((bytes, unread))
             }
             Ok((bytes, _)) => {

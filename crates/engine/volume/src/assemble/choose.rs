@@ -7,6 +7,8 @@ use super::examine::FoundBrick;
 use braid_format::brick::{
     Away, BrickState, BrickSuperblock, MAX_AWAY, MetadataState, VolumeState,
 };
+use braid_mirror::LEGS_MAX;
+use braid_shard::plant::planted;
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
@@ -19,6 +21,8 @@ pub struct AssembleOptions {
     pub take_back: bool,
     /// Write nothing to the bricks: what would be is kept in memory until the end of the mount.
     pub read_only: bool,
+    /// Go on with less than half of the bricks that hold the metadata: the others may have newer metadata.
+    pub minority: bool,
 }
 
 /// Bricks that make up a volume.
@@ -36,6 +40,8 @@ pub struct Assembly {
     pub metadata: Vec<u16>,
     /// Those whose metadata regions missed commits and must be filled again.
     pub metadata_behind: Vec<u16>,
+    /// The three bricks with the metadata of which most have to take a change of the superblocks, as long as there are three.
+    pub(super) holders: Vec<u16>,
     /// Those that are not there.
     pub missing: Vec<u16>,
     /// It was not unmounted in order.
@@ -74,6 +80,7 @@ pub fn assemble(
         bricks: BTreeMap::new(),
         metadata: Vec::new(),
         metadata_behind: Vec::new(),
+        holders: Vec::new(),
         missing: Vec::new(),
         unclean: false,
         read_only: options.read_only,
@@ -153,6 +160,7 @@ pub fn assemble(
     }
     find_missing(&mut assembly, &newest, options)?;
     find_metadata(&mut assembly, &back, &newest)?;
+    ask_majority(&mut assembly, &newest, options)?;
     Ok(assembly)
 }
 
@@ -350,9 +358,36 @@ fn find_metadata(
     }
     current.sort_by_key(|(generation, id)| (std::cmp::Reverse(*generation), *id));
     assembly.metadata = current.into_iter().map(|(_, id)| id).collect();
-    // A store has two at most.
-    let more = assembly.metadata.split_off(assembly.metadata.len().min(2));
+    let more = assembly.metadata.split_off(assembly.metadata.len().min(LEGS_MAX));
     assembly.metadata_behind.extend(more);
+    Ok(())
+}
+
+/// Where the newest superblock tells three bricks with the metadata, two of them that are there and current know of whatever was
+/// committed; or all three, whatever they hold, since a change needs two. One alone does not: the others may have gone on without it.
+fn ask_majority(
+    assembly: &mut Assembly,
+    newest: &BrickSuperblock,
+    options: AssembleOptions,
+) -> Result<(), AssembleError> {
+    let holders = &newest.metadata_holders;
+    let current = holders.iter().filter(|id| assembly.metadata.contains(id)).count();
+    let all_are_here = holders.iter().all(|id| assembly.bricks.contains_key(id));
+    if current * 2 > holders.len() || all_are_here || planted("minority-is-believed") {
+        assembly.holders.clone_from(holders);
+        return Ok(());
+    }
+    let volume = assembly.name.clone();
+    let without: Vec<u16> =
+        holders.iter().filter(|id| !assembly.metadata.contains(id)).copied().collect();
+    let (here, others) = (are(&assembly.metadata), names(&without));
+    if !options.minority {
+        return Err(AssembleError::Minority { volume, here, others });
+    }
+    assembly.notes.push(format!(
+        "of the three bricks with the metadata of volume {volume:?} only {here} current and there: what {others} may have taken \
+         without it is lost"
+    ));
     Ok(())
 }
 

@@ -291,6 +291,20 @@ pub enum AssembleError {
         /// Which bricks are missing.
         missing: String,
     },
+    /// One of three bricks with the metadata is there.
+    #[error(
+        "volume {volume:?}: of the three bricks with its metadata only {here} current and there, and the others may have gone on \
+         without it: bring {others}, one of which is enough. Where they are lost for good, mount with --degraded --minority: what \
+         they took without this one is lost then"
+    )]
+    Minority {
+        /// Its name.
+        volume: String,
+        /// `brick 2 is` and the like.
+        here: String,
+        /// `brick 1` or `bricks 1 and 4`.
+        others: String,
+    },
     /// The brick that is to go holds the only copy of the metadata.
     #[error(
         "{device} holds the volume's metadata, and no other brick has room for it; add a brick with room for metadata first"
@@ -312,10 +326,11 @@ pub enum AssembleError {
     /// The volume has no such brick, or it is not there.
     #[error("the volume has no brick {0} that is there; see: braid volume status")]
     NoSuchBrick(u16),
-    /// The last bricks that hold the metadata do not take a superblock.
+    /// The last bricks that hold the metadata, or two of three, do not take a superblock.
     #[error(
-        "volume {volume:?}: {bricks}, the last with its metadata, {}; nothing more is written to any brick, so that the \
+        "volume {volume:?}: {bricks}, {} with its metadata, {}; nothing more is written to any brick, so that the \
          volume can be mounted when it is back: bring it back, then unmount the volume and mount it again",
+        if *.of_three { "of three" } else { "the last" },
         why(*.error)
     )]
     NoHolder {
@@ -323,6 +338,8 @@ pub enum AssembleError {
         volume: String,
         /// Their devices.
         bricks: String,
+        /// They are two of three, and the third is there.
+        of_three: bool,
         /// The error of one of them; `None` where it was to be noted as lost.
         error: Option<IoError>,
     },

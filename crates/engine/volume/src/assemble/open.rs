@@ -13,12 +13,12 @@ use crate::mount::{BrickDevice, MountOf};
 use crate::namespace::Clock;
 use braid_device::Device;
 use braid_device::overlay::Overlay;
-use braid_format::brick::{BLOCK, BrickSuperblock, MetadataState};
+use braid_format::brick::{BLOCK, BrickState as BrickUse, BrickSuperblock, MetadataState};
 use braid_format::volume::brick_record::{BrickRecord, BrickState};
 use braid_format::volume::keys;
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_kv::Store;
-use braid_mirror::Open;
+use braid_mirror::{LEGS_MAX, Open};
 use braid_shard::Shard;
 use braid_shard::sync::Budget;
 use std::cell::RefCell;
@@ -49,7 +49,7 @@ pub struct Opened {
     pub(crate) read_only: bool,
 }
 
-/// Opens the superblocks and the store of `assembly`: marks the superblocks as mounted, opens the store (two halves are made
+/// Opens the superblocks and the store of `assembly`: marks the superblocks as mounted, opens the store (its legs are made
 /// equal after a crash), and lets bricks go that the metadata does not know. A copy of the metadata that is missing is made in
 /// the background, where a brick has room for it. `cache_bytes` is what is kept in memory of the metadata. Of an assembly
 /// that is only read, all that is written stays in memory.
@@ -185,14 +185,14 @@ impl Opened {
             let other = self.room_for_metadata(id);
             match (held.len(), other) {
                 (1, None) => return Err(self.last_metadata(id)),
-                (1, Some(other)) => {
-                    self.store.add_half(other).await?;
-                    self.store.drop_half(id).await?;
+                (1.., Some(other)) if held.len() < LEGS_MAX => {
+                    self.store.add_leg(other).await?;
+                    self.store.drop_leg(id).await?;
                 }
                 _ => {
-                    self.store.drop_half(id).await?;
+                    self.store.drop_leg(id).await?;
                     if let Some(other) = other {
-                        self.store.add_half(other).await?;
+                        self.store.add_leg(other).await?;
                     }
                 }
             }
@@ -225,7 +225,7 @@ impl Opened {
         }
         // Else the store might go on with that copy only, which does not count at the next mount.
         if held.contains(&id) {
-            self.store.drop_half(id).await?;
+            self.store.drop_leg(id).await?;
         }
         match self.superblocks.brick(id) {
             Some(_) => self.superblocks.lost(id).await,
@@ -244,12 +244,11 @@ impl Opened {
         state: BrickState,
         weight: u64,
     ) -> Result<(), AssembleError> {
-        use braid_format::brick::BrickState as Written;
         let state = match state {
-            BrickState::Data => Written::Data,
-            BrickState::Removing => Written::Removing,
-            BrickState::Proxy => Written::Proxy,
-            BrickState::MetadataOnly => Written::MetadataOnly,
+            BrickState::Data => BrickUse::Data,
+            BrickState::Removing => BrickUse::Removing,
+            BrickState::Proxy => BrickUse::Proxy,
+            BrickState::MetadataOnly => BrickUse::MetadataOnly,
             BrickState::Lost => return self.brick_lost(id).await,
         };
         self.superblocks.changed(id, state, weight).await
@@ -336,29 +335,32 @@ impl Opened {
         Ok(())
     }
 
-    /// Starts to make the second copy of the metadata, if there is only one and a brick has room.
-    pub(crate) fn copy_metadata(&self) {
-        let held = self.store.bricks();
-        let (1, Some(id)) = (held.len(), self.room_for_metadata(u16::MAX)) else { return };
-        let store = Rc::clone(&self.store);
+    /// Starts to make the copies of the metadata that are missing, as far as bricks have room.
+    pub fn copy_metadata(&self) {
+        let (store, superblocks) = (Rc::clone(&self.store), Rc::clone(&self.superblocks));
         self.superblocks.shard().spawn(async move {
-            match store.add_half(id).await {
-                Ok(()) => tracing::info!(brick = id, "the metadata has two copies again"),
-                Err(error) => tracing::error!(brick = id, "copying the metadata: {error}"),
+            let mut failed = Vec::new();
+            while store.bricks().len() < LEGS_MAX
+                && let Some(id) = room_for_metadata(&store, &superblocks, &failed)
+            {
+                match store.add_leg(id).await {
+                    Ok(()) => {
+                        let copies = store.bricks().len();
+                        tracing::info!(brick = id, copies, "the metadata has one copy more");
+                    }
+                    // Another task was faster.
+                    Err(_) if store.bricks().contains(&id) => {}
+                    Err(error) => {
+                        tracing::error!(brick = id, "copying the metadata: {error}");
+                        failed.push(id);
+                    }
+                }
             }
         });
     }
 
-    /// A brick, other than `but`, whose metadata region can become a copy: rather one that was a copy before.
     fn room_for_metadata(&self, but: u16) -> Option<u16> {
-        let held = self.store.bricks();
-        let regions = self.superblocks.regions();
-        let need = regions.iter().filter(|(id, ..)| held.contains(id)).map(|(.., len)| *len);
-        let need = need.max()?;
-        let can =
-            regions.iter().filter(|(id, _, len)| *id != but && !held.contains(id) && *len >= need);
-        let rather = |(_, state, _): &&(u16, MetadataState, _)| *state != MetadataState::OutOfSync;
-        can.min_by_key(rather).map(|(id, ..)| *id)
+        room_for_metadata(&self.store, &self.superblocks, &[but])
     }
 
     fn last_metadata(&self, id: u16) -> AssembleError {
@@ -366,4 +368,21 @@ impl Opened {
         let device = brick.map_or(format!("brick {id}"), |(device, _)| device.info().name.clone());
         AssembleError::LastMetadata { device }
     }
+}
+
+/// A brick, none of `but`, whose metadata region can become a copy: rather one that was a copy before.
+fn room_for_metadata(store: &BrickStore, superblocks: &Superblocks, but: &[u16]) -> Option<u16> {
+    let held = store.bricks();
+    let regions = superblocks.regions();
+    let need = regions.iter().filter(|(id, ..)| held.contains(id)).map(|(.., len)| *len);
+    let need = need.max()?;
+    let leaves = |id: u16| {
+        let brick = superblocks.brick(id);
+        brick.is_none_or(|(_, superblock)| superblock.state == BrickUse::Removing)
+    };
+    let can = regions.iter().filter(|(id, _, len)| {
+        !but.contains(id) && !held.contains(id) && *len >= need && !leaves(*id)
+    });
+    let rather = |(_, state, _): &&(u16, MetadataState, _)| *state != MetadataState::OutOfSync;
+    can.min_by_key(rather).map(|(id, ..)| *id)
 }

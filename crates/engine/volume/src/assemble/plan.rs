@@ -13,6 +13,7 @@ use braid_format::brick::{
 };
 use braid_kv::{Change, REGION_MIN};
 use braid_layout::buckets::MAX_BRICKS;
+use braid_mirror::LEGS_MAX;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
@@ -24,9 +25,9 @@ const ALIGN: u64 = MIB;
 const METADATA_PART: u64 = 50;
 /// The least that is chosen, where a quarter of a brick allows it.
 const METADATA_MIN: u64 = 32 * MIB;
-/// Bricks that get a metadata region: two that hold the metadata, and two that it can move to. With one on each of many
+/// Bricks that get a metadata region: three that hold the metadata, and one that it can move to. With one on each of many
 /// bricks, the regions would take up a good part of the volume.
-const METADATA_BRICKS: usize = 4;
+const METADATA_BRICKS: usize = LEGS_MAX + 1;
 /// The weight of a brick that has what its size is due, in thousandths.
 const WEIGHT_ONE: u64 = 1000;
 /// The least data of a brick.
@@ -102,8 +103,8 @@ pub fn plan_create(new: &NewVolume, bricks: &[BrickPlan]) -> Result<CreatePlan, 
         let with = superblocks.iter().filter(|other| has_region(other)).count();
         let len = if with < METADATA_BRICKS { metadata_len } else { 0 };
         let (metadata, data) = areas(brick, len, data_min)?;
-        // The first two with room hold it.
-        let used = metadata.len > 0 && with < 2;
+        // The first three with room hold it.
+        let used = metadata.len > 0 && with < LEGS_MAX;
         superblocks.push(BrickSuperblock {
             volume_uuid: new.uuid.into_bytes(),
             brick_uuid: brick.uuid.into_bytes(),
@@ -126,6 +127,8 @@ pub fn plan_create(new: &NewVolume, bricks: &[BrickPlan]) -> Result<CreatePlan, 
             volume_state: VolumeState::Creating,
             brick_ids: brick_ids.clone(),
             away: Vec::new(),
+            // Told when all have the first superblock.
+            metadata_holders: Vec::new(),
         });
     }
     let placed: Vec<NewBrick> = superblocks
@@ -173,6 +176,7 @@ pub(super) fn plan_add(
         volume_state: VolumeState::Creating,
         // So much is needed for it to be a brick at all; what counts is what the others say.
         away: Vec::new(),
+        metadata_holders: Vec::new(),
         ..like.clone()
     })
 }
@@ -233,9 +237,10 @@ fn metadata_len(
         None => {
             let total = sizes.iter().fold(0u64, |sum, size| sum.saturating_add(size.0));
             let wanted = (total / METADATA_PART).max(METADATA_MIN);
-            // On two bricks, if the second largest can hold a good part of what is wanted.
-            let second = sizes.get(1).map_or(0, |size| size.0 / 4);
-            let quarter = if second >= (wanted / 4).max(REGION_MIN) { second } else { largest / 4 };
+            // On three bricks, or two, if the smallest of them can hold a good part of what is wanted.
+            let mut quarters = sizes.iter().take(LEGS_MAX).rev().map(|size| size.0 / 4);
+            let good = |quarter: &u64| *quarter >= (wanted / 4).max(REGION_MIN);
+            let quarter = quarters.find(good).unwrap_or(largest / 4);
             let len = wanted.min(quarter);
             len - len % ALIGN
         }

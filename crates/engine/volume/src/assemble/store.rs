@@ -1,12 +1,12 @@
 //! The metadata store of a mounted volume over the metadata regions of its bricks.
 //!
-//! Invariant: a commit that a half did not take is answered only when the superblocks say so.
+//! Invariant: a commit that a leg did not take is answered only when the superblocks say so.
 
 use super::error::AssembleError;
 use super::superblocks::Superblocks;
 use braid_format::brick::MetadataState;
 use braid_kv::{Answer, Begun, Change, KvStore, Pair, Store, StoreError, StoreSpace};
-use braid_mirror::{Mirror, MirrorError, Open, Region};
+use braid_mirror::{LEGS_MAX, Mirror, MirrorError, Open, Region};
 use braid_shard::sync::Budget;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,8 +17,8 @@ const PATIENCE: u32 = 60;
 /// Nanoseconds between two tries.
 const TRY_EVERY: u64 = 500_000_000;
 
-/// Which bricks hold the halves of the store.
-type Halves = Rc<RefCell<[Option<u16>; 2]>>;
+/// Which bricks hold the legs of the mirror that the store is in.
+type Legs = Rc<RefCell<[Option<u16>; LEGS_MAX]>>;
 
 /// See the module's documentation. Cheap to clone; clones are the same store.
 #[derive(Clone)]
@@ -26,13 +26,13 @@ pub struct BrickStore {
     kv: KvStore,
     mirror: Rc<Mirror>,
     superblocks: Rc<Superblocks>,
-    halves: Halves,
-    /// One half is added or let go at a time.
+    legs: Legs,
+    /// One leg is added or let go at a time.
     turn: Rc<Budget>,
 }
 
 impl BrickStore {
-    /// Opens the store on the metadata regions of `bricks`, one or two, the current one first. `cache_bytes` is what is kept
+    /// Opens the store on the metadata regions of `bricks`, one to [`LEGS_MAX`], the one to be believed first. `cache_bytes` is what is kept
     /// in memory of it.
     ///
     /// # Errors
@@ -43,26 +43,25 @@ impl BrickStore {
         how: Open,
         cache_bytes: usize,
     ) -> Result<BrickStore, AssembleError> {
-        let mut regions = Vec::new();
-        for id in bricks.iter().take(2) {
-            regions.push(region(superblocks, *id)?);
-        }
-        let halves: Halves =
-            Rc::new(RefCell::new([bricks.first().copied(), bricks.get(1).copied()]));
+        // One may have failed since it was found.
+        let held = bricks.iter().filter(|id| superblocks.brick(**id).is_some());
+        let held: Vec<u16> = held.take(LEGS_MAX).copied().collect();
+        let regions = held.iter().map(|id| region(superblocks, *id)).collect::<Result<_, _>>()?;
+        let legs: Legs = Rc::new(RefCell::new(std::array::from_fn(|leg| held.get(leg).copied())));
         let shard = superblocks.shard();
         let mirror = Mirror::open(shard, regions, how).await.map_err(StoreError::from)?;
-        let noted = (Rc::clone(&halves), Rc::clone(superblocks));
+        let noted = (Rc::clone(&legs), Rc::clone(superblocks));
         mirror.on_detached(move |detached| {
-            let (halves, superblocks) = &noted;
-            let half = halves.borrow_mut().get_mut(detached.half).and_then(Option::take);
-            if let Some(id) = half {
+            let (legs, superblocks) = &noted;
+            let leg = legs.borrow_mut().get_mut(detached.leg).and_then(Option::take);
+            if let Some(id) = leg {
                 tracing::error!(brick = %detached.name, "its copy of the metadata is not used any more: {}", detached.why);
                 superblocks.note_metadata(id, MetadataState::OutOfSync);
             }
         });
         let kv = KvStore::open(shard, Rc::clone(&mirror), cache_bytes).await?;
         let turn = Budget::new(shard, 1);
-        let store = BrickStore { kv, mirror, superblocks: Rc::clone(superblocks), halves, turn };
+        let store = BrickStore { kv, mirror, superblocks: Rc::clone(superblocks), legs, turn };
         // Bricks that were detached while opening.
         store.superblocks.settle().await?;
         Ok(store)
@@ -70,7 +69,7 @@ impl BrickStore {
 
     /// The bricks that hold the metadata, or are being given it.
     pub fn bricks(&self) -> Vec<u16> {
-        self.halves.borrow().iter().flatten().copied().collect()
+        self.legs.borrow().iter().flatten().copied().collect()
     }
 
     /// The bricks that hold the metadata. Waits for a copy that is being made.
@@ -79,21 +78,25 @@ impl BrickStore {
         self.bricks()
     }
 
-    /// Makes the region of brick `id` the second half, whatever it held; the store goes on meanwhile.
+    /// Makes the region of brick `id` another leg, whatever it held; the store goes on meanwhile.
     ///
     /// # Errors
-    /// When there are two halves already, or the region cannot be used or fails.
-    pub async fn add_half(&self, id: u16) -> Result<(), AssembleError> {
+    /// When there are [`LEGS_MAX`] legs already, it is one, or the region cannot be used or fails.
+    pub async fn add_leg(&self, id: u16) -> Result<(), AssembleError> {
         let _turn = self.turn.take(1).await;
         let region = region(&self.superblocks, id)?;
-        let extent = {
-            let mut halves = self.halves.borrow_mut();
+        let place = {
+            let mut legs = self.legs.borrow_mut();
+            if legs.contains(&Some(id)) {
+                let why = format!("brick {id} has a copy of the metadata already");
+                return Err(StoreError::Failed(why).into());
+            }
             // The store puts it in the first place that is free.
-            let Some(free) = halves.iter().position(Option::is_none) else {
-                let why = "there are two copies of the metadata".to_string();
+            let Some(free) = legs.iter().position(Option::is_none) else {
+                let why = format!("there are {LEGS_MAX} copies of the metadata");
                 return Err(StoreError::Failed(why).into());
             };
-            halves[free] = Some(id);
+            legs[free] = Some(id);
             free
         };
         // The region is no copy until this is done.
@@ -102,7 +105,7 @@ impl BrickStore {
         if made.is_ok() {
             made = self.join(region).await.map_err(|error| StoreError::from(error).into());
         }
-        let still = self.halves.borrow().get(extent).copied().flatten() == Some(id);
+        let still = self.legs.borrow().get(place).copied().flatten() == Some(id);
         match made {
             Ok(()) if still => {
                 self.superblocks.note_metadata(id, MetadataState::InSync);
@@ -110,8 +113,8 @@ impl BrickStore {
             }
             Ok(()) => Ok(()),
             Err(error) => {
-                if still && let Some(half) = self.halves.borrow_mut().get_mut(extent) {
-                    *half = None;
+                if still && let Some(leg) = self.legs.borrow_mut().get_mut(place) {
+                    *leg = None;
                 }
                 Err(error)
             }
@@ -122,20 +125,20 @@ impl BrickStore {
         self.mirror.join(region)?.run().await
     }
 
-    async fn release(&self, half: usize) -> Result<(), StoreError> {
+    async fn release(&self, leg: usize) -> Result<(), StoreError> {
         let last = |_| StoreError::Failed("the metadata would have no copy left".to_string());
-        self.mirror.release(half, "it was asked for").await.map_err(last)
+        self.mirror.release(leg, "it was asked for").await.map_err(last)
     }
 
-    /// Lets the half on brick `id` go. Its region is not used any more afterwards. Waits for a copy that is being made.
+    /// Lets the leg on brick `id` go. Its region is not used any more afterwards. Waits for a copy that is being made.
     ///
     /// # Errors
     /// When nothing would be left.
-    pub async fn drop_half(&self, id: u16) -> Result<(), AssembleError> {
+    pub async fn drop_leg(&self, id: u16) -> Result<(), AssembleError> {
         let _turn = self.turn.take(1).await;
-        let extent = self.halves.borrow().iter().position(|half| *half == Some(id));
-        if let Some(extent) = extent {
-            self.release(extent).await?;
+        let place = self.legs.borrow().iter().position(|leg| *leg == Some(id));
+        if let Some(place) = place {
+            self.release(place).await?;
         }
         self.superblocks.note_metadata(id, MetadataState::Unused);
         self.superblocks.settle().await
@@ -147,14 +150,14 @@ impl BrickStore {
     /// When a region fails, or it has grown too often.
     pub async fn grow(&self) -> Result<(), AssembleError> {
         let _turn = self.turn.take(1).await;
-        let halves = *self.halves.borrow();
+        let legs = *self.legs.borrow();
         let mut regions = Vec::new();
-        for (extent, id) in halves.iter().enumerate() {
+        for (place, id) in legs.iter().enumerate() {
             let Some(id) = *id else { continue };
             match self.superblocks.brick(id) {
-                Some(_) => regions.push((extent, region(&self.superblocks, id)?)),
+                Some(_) => regions.push((place, region(&self.superblocks, id)?)),
                 // Its superblocks could not be written: it may not know that it has grown.
-                None => self.release(extent).await?,
+                None => self.release(place).await?,
             }
         }
         self.mirror.prepare_growth(regions).await.map_err(StoreError::from)?;
@@ -164,7 +167,7 @@ impl BrickStore {
     }
 
     /// Notes in the superblocks of the others that brick `id` has failed. The store is not asked, which may be waiting with
-    /// a commit for just that; a half that lies there is to be let go afterwards.
+    /// a commit for just that; a leg that lies there is to be let go afterwards.
     pub fn note_lost(&self, id: u16) -> Answer<()> {
         let superblocks = Rc::clone(&self.superblocks);
         Box::pin(async move {
@@ -182,7 +185,7 @@ impl BrickStore {
         })
     }
 
-    /// Blocks that one half had lost and that were mended from the other, since the mount.
+    /// Blocks that a leg had lost and that were mended from another, since the mount.
     pub fn mended(&self) -> u64 {
         self.mirror.mended()
     }

@@ -6,8 +6,10 @@
 //! generation it went, and both passes are made again.
 //!
 //! The bricks that hold the metadata are written before the others, and the others only when one of them has taken it: a
-//! brick without metadata is never ahead of all that have it. When none takes it the pass stops. Nobody is noted as away
-//! then, and the next try writes the same generation.
+//! brick without metadata is never ahead of all that have it. Where three hold it, two must have taken it, so that any two know of
+//! the newest change; who the three are changes in steps: when all have taken a pass that says whose metadata is current, the
+//! next one tells who decides from then on, and most of those before must take that too. Where too few take a pass it stops. Nobody
+//! is noted as away then, and the next try writes the same generation.
 //!
 //! Invariant: at any moment the bricks that are there can be put together. What this module does not know: what the
 //! metadata holds.
@@ -21,8 +23,8 @@ use super::plan::{has_region, nanos};
 use crate::namespace::Clock;
 use braid_device::{Device, IoError, IoSets};
 use braid_format::brick::{
-    Area, Away, BrickIds, BrickState, BrickSuperblock, MAX_AWAY, MetadataState, VolumeName,
-    VolumeState,
+    Area, Away, BrickIds, BrickState, BrickSuperblock, MAX_AWAY, MAX_HOLDERS, MetadataState,
+    VolumeName, VolumeState,
 };
 use braid_shard::Shard;
 use braid_shard::plant::planted;
@@ -53,6 +55,10 @@ struct Roster {
     away: BTreeMap<u16, u64>,
     /// Bricks that are there again and that the superblocks still call away, until they are as new as the others.
     returning: BTreeMap<u16, u64>,
+    /// The bricks that decide: of three most have to take each pass, of fewer one.
+    holders: Vec<u16>,
+    /// All that are there know who they are: the superblocks tell them.
+    holders_are_told: bool,
     /// Bricks that are none any more and whose superblocks are still to be erased.
     left_over: Vec<(Rc<dyn Device>, BrickSuperblock)>,
 }
@@ -103,6 +109,11 @@ impl Superblocks {
             present: assembly.bricks.iter().map(of).collect(),
             away: assembly.away.iter().map(by_id).collect(),
             returning: assembly.returning.iter().map(by_id).collect(),
+            holders: match assembly.holders.is_empty() {
+                true => assembly.metadata.clone(),
+                false => assembly.holders.clone(),
+            },
+            holders_are_told: !assembly.holders.is_empty(),
             left_over: left_over
                 .map(|brick| (Rc::clone(&brick.device), brick.superblock.clone()))
                 .collect(),
@@ -223,7 +234,12 @@ impl Superblocks {
     pub async fn remove(&self, id: u16) -> Result<(), AssembleError> {
         let turn = self.turn.take(1).await;
         // So that the next mount may erase what a power cut leaves of it: it holds nothing that somebody wants back.
-        if self.set_state(id, BrickState::Removing, None) {
+        let is_new = self.set_state(id, BrickState::Removing, None);
+        if self.roster.borrow().holders.contains(&id) {
+            // The others decide without it when that is written.
+            self.note_metadata(id, MetadataState::Unused);
+        }
+        if is_new || !self.is_written() {
             self.write(&turn).await?;
         }
         let removed = {
@@ -255,7 +271,7 @@ impl Superblocks {
         if self.hold_metadata().iter().all(|held| *held == id) {
             let name =
                 self.brick(id).map_or_else(String::new, |(device, _)| device.info().name.clone());
-            return Err(self.no_holder(name, None));
+            return Err(self.no_holder(name, false, None));
         }
         self.roster.borrow_mut().lose(id);
         self.note_change();
@@ -418,6 +434,7 @@ impl Superblocks {
             whole = if failed.is_empty() && changes == self.changes.get() { whole + 1 } else { 0 };
             if failed.is_empty() {
                 self.written.set(changes);
+                self.roster.borrow_mut().taken_by_all(&superblocks);
             }
             for (id, error) in failed {
                 last = Some(error);
@@ -446,25 +463,25 @@ impl Superblocks {
         superblocks: &[BrickSuperblock],
         turn: &Share,
     ) -> Result<Vec<(u16, IoError)>, AssembleError> {
+        let decide = self.roster.borrow().holders.clone();
         let holds = |brick: &&BrickSuperblock| brick.metadata_state == MetadataState::InSync;
-        let holders: Vec<&BrickSuperblock> = superblocks.iter().filter(holds).collect();
-        let others: Vec<&BrickSuperblock> =
-            superblocks.iter().filter(|brick| !holds(brick)).collect();
+        let decides = |brick: &&BrickSuperblock| decide.contains(&brick.brick_id);
+        let (holders, others): (Vec<&BrickSuperblock>, Vec<&BrickSuperblock>) =
+            superblocks.iter().partition(holds);
+        // Some that decide may have lost the metadata since then.
+        let (deciding, others): (Vec<&BrickSuperblock>, Vec<&BrickSuperblock>) =
+            others.into_iter().partition(decides);
         let mut failed = self.pass(&holders, turn).await;
         if failed.len() == holders.len() && !planted("generation-without-holder") {
-            self.roster.borrow_mut().stopped = true;
-            let (mut names, mut why) = (Vec::new(), None);
-            for (id, error) in failed {
-                names.extend(self.brick(id).map(|(device, _)| device.info().name.clone()));
-                // Where one may come back, it is worth waiting.
-                why = why.filter(|known: &IoError| !known.means_gone()).or(Some(error));
-            }
-            let names = if names.is_empty() { "the brick".to_string() } else { names.join(", ") };
-            let error = self.no_holder(names, why);
-            if self.why_stopped.replace(Some(error.to_string())).is_none() {
-                tracing::error!("{error}");
-            }
-            return Err(error);
+            return Err(self.stop(&failed, false));
+        }
+        failed.extend(self.pass(&deciding, turn).await);
+        let took = |brick: &&&BrickSuperblock| {
+            decides(brick) && !failed.iter().any(|(lost, _)| *lost == brick.brick_id)
+        };
+        let votes = holders.iter().chain(&deciding).filter(took).count();
+        if votes < needed_of(&decide) && !planted("minority-goes-on") {
+            return Err(self.stop(&failed, decide.len() > 2));
         }
         failed.extend(self.pass(&others, turn).await);
         self.roster.borrow_mut().stopped = false;
@@ -474,8 +491,30 @@ impl Superblocks {
         Ok(failed)
     }
 
-    fn no_holder(&self, bricks: String, error: Option<IoError>) -> AssembleError {
-        AssembleError::NoHolder { volume: self.name.clone(), bricks, error }
+    /// A pass stops, since these bricks, the last with metadata or two of three, have not taken it, or were lost before: the
+    /// error, which is told once.
+    fn stop(&self, failed: &[(u16, IoError)], of_three: bool) -> AssembleError {
+        let mut roster = self.roster.borrow_mut();
+        roster.stopped = true;
+        let lost = roster.holders.iter().filter(|id| of_three && !roster.present.contains_key(id));
+        let mut bricks: Vec<String> = lost.map(|id| format!("brick {id}")).collect();
+        drop(roster);
+        let mut why = None;
+        for (id, error) in failed {
+            bricks.extend(self.brick(*id).map(|(device, _)| device.info().name.clone()));
+            // Where one may come back, it is worth waiting.
+            why = why.filter(|known: &IoError| !known.means_gone()).or(Some(*error));
+        }
+        let bricks = if bricks.is_empty() { "the brick".to_string() } else { bricks.join(", ") };
+        let error = self.no_holder(bricks, of_three, why);
+        if self.why_stopped.replace(Some(error.to_string())).is_none() {
+            tracing::error!("{error}");
+        }
+        error
+    }
+
+    fn no_holder(&self, bricks: String, of_three: bool, error: Option<IoError>) -> AssembleError {
+        AssembleError::NoHolder { volume: self.name.clone(), bricks, of_three, error }
     }
 
     /// Writes both copies of all `superblocks` and says who failed.
@@ -536,6 +575,14 @@ impl Roster {
         Some(brick.device.info().name.clone())
     }
 
+    /// All bricks that are there have taken these superblocks: those with current metadata decide from now on.
+    fn taken_by_all(&mut self, superblocks: &[BrickSuperblock]) {
+        let current =
+            superblocks.iter().filter(|brick| brick.metadata_state == MetadataState::InSync);
+        self.holders = current.map(|brick| brick.brick_id).collect();
+        self.holders_are_told = true;
+    }
+
     /// The superblocks of the next generation.
     fn next(&mut self, now: u64) -> Vec<BrickSuperblock> {
         if !std::mem::take(&mut self.stopped) {
@@ -551,6 +598,13 @@ impl Roster {
             .iter()
             .map(|(id, generation)| Away { brick_id: *id, generation: *generation })
             .collect();
+        let is_known = |id: &u16| self.present.contains_key(id) || self.away.contains_key(id);
+        let are_told = self.holders_are_told && self.holders.len() == MAX_HOLDERS;
+        let mut told = Vec::new();
+        if are_told && self.holders.iter().all(is_known) {
+            told.clone_from(&self.holders);
+            told.sort_unstable();
+        }
         let mut superblocks = Vec::new();
         for brick in self.present.values_mut() {
             let superblock = &mut brick.superblock;
@@ -559,6 +613,7 @@ impl Roster {
             superblock.brick_count = count;
             superblock.brick_ids = ids.clone();
             superblock.away = away.clone();
+            superblock.metadata_holders.clone_from(&told);
             // No superblock calls its own brick away.
             superblock.away.retain(|away| away.brick_id != superblock.brick_id);
             superblock.updated = self.updated;
@@ -568,5 +623,14 @@ impl Roster {
             superblocks.push(superblock.clone());
         }
         superblocks
+    }
+}
+
+/// The number of these bricks that have to take a change.
+fn needed_of(holders: &[u16]) -> usize {
+    match holders.len() {
+        0 => 0,
+        1 | 2 => 1,
+        more => more / 2 + 1,
     }
 }

@@ -31,6 +31,7 @@ impl Walk {
             // They named blocks that other files may have.
             self.walk_extents(&window, false, false).await?;
         }
+        self.name_common(first).await?;
         self.name_versions(first).await?;
         self.check_blocks(&window).await?;
         *self.watch.extents.borrow_mut() = Walked::default();
@@ -60,6 +61,7 @@ impl Walk {
             };
             let groups = self.groups_now(&pairs, seen_to..until, first);
             let with_copies = self.on.record.has_copies();
+            let mut common = Vec::new();
             {
                 let mut walked = self.watch.extents.borrow_mut();
                 for ((ino, group), list) in &groups {
@@ -72,7 +74,10 @@ impl Walk {
                             *taken = taken.wrapping_add(extent.blocks.into());
                             self.see_extent(*ino, stripe, extent, with_copies);
                         }
-                        if self.on.extents.is_outside(extent) {
+                        if first && extent.common {
+                            common.push((*extent, (*ino, stripe)));
+                        }
+                        if self.on.extents.is_outside(extent) || extent.common {
                             continue;
                         }
                         let twice = walked.bits.name(extent);
@@ -91,6 +96,11 @@ impl Walk {
                     }
                 }
                 walked.to = until;
+            }
+            for (extent, owner) in common {
+                if !self.on.extents.is_owner(extent.place(), owner).await? {
+                    self.judge_common(owner).await?;
+                }
             }
             seen_to = until;
             for ((ino, group), list) in groups.iter().filter(|_| first && with_copies) {

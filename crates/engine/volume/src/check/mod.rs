@@ -13,6 +13,7 @@
 //! | `sums` | checksums against files |
 //! | `extents` | every recorded extent, and the files that they belong to |
 //! | `copies` | copies of a stripe against each other |
+//! | `common` | common extents against their owners |
 //! | `versions` | what snapshots have |
 //! | `blocks` | which blocks extents name, against those in use |
 //! | `scrub` | all data against its checksums |
@@ -31,6 +32,7 @@
 
 mod attributes;
 mod blocks;
+mod common;
 mod control;
 mod copies;
 mod entries;

@@ -2,6 +2,7 @@
 
 use super::one::{Check, Halt};
 use super::report::CheckReport;
+use super::scrub::Scrub;
 use super::walk::Walk;
 use crate::files::Files;
 use crate::parts::Parts;
@@ -25,12 +26,12 @@ impl Walk {
     ) -> Result<CheckReport, Halt> {
         let watch = Rc::new(Watch::default());
         let _watching = on.watches.begin(&watch);
-        let walk = Walk::new(on, &watch, check);
+        let walk = Rc::new(Walk::new(on, &watch, check));
         match check.kind() {
-            JobKind::Scrub => walk.scrub(files).await?,
+            JobKind::Scrub => Scrub::run(&walk, files).await?,
             _ => walk.all_passes().await?,
         }
-        Ok(walk.report.into_inner())
+        Ok(walk.report.take())
     }
 
     async fn all_passes(&self) -> Result<(), Halt> {

@@ -24,7 +24,15 @@ impl Walk {
         }
         // Meanwhile it may have gone, with its file.
         if self.on.transactions.stored(key).await?.is_some() {
-            self.problem(true, "checksums belong to no file".into());
+            let is_intent = key.starts_with(&keys::intent(0, 0)[..1]);
+            if is_intent && self.on.transactions.writable().is_err() {
+                // The next mount that writes takes away what a crash has left.
+                return Ok(false);
+            }
+            let what = if is_intent { "an intent" } else { "checksums" };
+            let (ino, place) = (keys::ino_of(key), keys::second_of(key));
+            let (ino, place) = (ino.unwrap_or_default(), place.unwrap_or_default());
+            self.problem(true, format!("{what} of file {ino} at {place}: there is no such file"));
             if self.repair {
                 self.on.transactions.set(key.to_vec(), None);
             }

@@ -1,6 +1,7 @@
 //! A brick of a mounted volume: its device, its free space, what it is for.
 
 use super::space::Space;
+use crate::leases::Taken;
 use braid_device::read_ahead::ReadAhead;
 use braid_device::write_back::WriteBack;
 use braid_device::{Device, IoError, Op, Request};
@@ -8,7 +9,9 @@ use braid_format::volume::BLOCK;
 use braid_format::volume::brick_record::{BrickRecord, BrickState};
 use braid_shard::Shard;
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// Reads of which the time of one is a mean.
@@ -60,6 +63,8 @@ pub struct Brick {
     reading: Cell<u32>,
     read_nanos: Cell<u64>,
     counts: Cell<BrickCounts>,
+    /// Reads by other shards.
+    elsewhere: Arc<Taken>,
     failure: RefCell<Option<IoError>>,
     /// The next mount will know of the failure.
     failure_noted: Cell<bool>,
@@ -102,6 +107,7 @@ impl Brick {
             reading: Cell::new(0),
             read_nanos: Cell::new(0),
             counts: Cell::default(),
+            elsewhere: Arc::default(),
             failure: RefCell::new(None),
             failure_noted: Cell::new(false),
             failed_flush: Cell::new(false),
@@ -118,7 +124,7 @@ impl Brick {
     ) -> Brick {
         let space = Rc::clone(&self.space);
         let brick = Brick::new(shard, self.id, &self.record(), Some(device), data_offset, space);
-        brick.counts.set(self.counts.get());
+        brick.counts.set(self.counts());
         brick.gives_what_may_go.set(self.failed_flush.get() || self.gives_what_may_go.get());
         brick
     }
@@ -211,7 +217,21 @@ impl Brick {
 
     /// Its counts.
     pub fn counts(&self) -> BrickCounts {
-        self.counts.get()
+        let mut counts = self.counts.get();
+        let (reads, bytes) = self.elsewhere.get();
+        counts.reads += reads;
+        counts.bytes_read += bytes;
+        counts
+    }
+
+    /// Where other shards count what they read.
+    pub fn elsewhere(&self) -> Arc<Taken> {
+        Arc::clone(&self.elsewhere)
+    }
+
+    /// Something of these bytes of the device is newer in memory than there.
+    pub fn holds_back(&self, bytes: &Range<u64>) -> bool {
+        self.write_back.borrow().as_ref().is_some_and(|filter| filter.holds_back(bytes))
     }
 
     /// A write has completed: a flush is needed before it is durable.

@@ -11,6 +11,7 @@ use braid_format::volume::BLOCK;
 use braid_format::volume::brick_record::BrickState;
 use braid_format::volume::extent::Extent;
 use braid_kv::{Answer, StoreError};
+use braid_shard::version::Version;
 use braid_shard::{BufMut, Shard};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -39,6 +40,8 @@ pub struct Bricks {
     /// Failures after which acknowledged writes may not be durable.
     flush_failures: Cell<u64>,
     note_lost: NoteLost,
+    /// Changes when a brick comes, goes or fails.
+    pub version: Version,
     /// Told of each such failure at the moment of it.
     on_lost_writes: RefCell<Option<Rc<dyn Fn()>>>,
     /// Told of each brick that may have lost acknowledged writes, whether others have copies of them or not.
@@ -60,6 +63,7 @@ impl Bricks {
             table: RefCell::new(bricks),
             flush_failures: Cell::new(0),
             note_lost,
+            version: Version::default(),
             on_lost_writes: RefCell::new(None),
             on_lost_copies: RefCell::new(None),
         }
@@ -106,10 +110,12 @@ impl Bricks {
     }
 
     pub(super) fn insert(&self, brick: Rc<Brick>) {
+        self.version.changes();
         self.table.borrow_mut().insert(brick.id, brick);
     }
 
     pub(super) fn remove(&self, id: u16) {
+        self.version.changes();
         self.table.borrow_mut().remove(&id);
     }
 
@@ -359,6 +365,9 @@ impl Bricks {
 
     fn note_failure(&self, brick: &Brick, error: IoError, gone: bool) {
         let name = brick.name();
+        if gone {
+            self.version.changes();
+        }
         // The data that it had taken is not durable, and no flush will make it so.
         let loses = gone && brick.is_there() && brick.unflushed().is_some();
         if loses && brick.has_sole() {

@@ -142,8 +142,18 @@ impl ExtentGroup {
     }
 
     /// A snapshot has the extent of a stripe, too.
-    pub fn is_shared(&self, stripe: u64) -> bool {
+    pub fn is_kept(&self, stripe: u64) -> bool {
         self.shared.get() >> (stripe % PER_GROUP) & 1 == 1
+    }
+
+    /// A snapshot has the extent of a stripe, too, or other stripes may have it.
+    pub fn is_shared(&self, stripe: u64) -> bool {
+        self.is_kept(stripe) || self.get(stripe).common
+    }
+
+    /// Other stripes may have the extent of a stripe from now on.
+    pub(super) fn set_common(&self, stripe: u64) {
+        self.list.borrow_mut()[(stripe % PER_GROUP) as usize].common = true;
     }
 
     /// All, for the record.

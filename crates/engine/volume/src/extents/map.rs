@@ -3,10 +3,12 @@
 use super::brick::Brick;
 use super::bricks::Bricks;
 use super::group::{ExtentGroup, FileExtents};
+use super::owners::{Owner, Owners};
 use super::placement::Placement;
+use super::relief::Relief;
 use super::reservation::Reservation;
 use super::space::SpaceError;
-use super::stripe::{Avoid, Stripe};
+use super::stripe::Stripe;
 use crate::record::Record;
 use crate::snapshots::Snapshots;
 use crate::stripes::Geometry;
@@ -28,56 +30,13 @@ use std::rc::{Rc, Weak};
 const KEPT_GROUPS: usize = 64 << 10;
 /// Bytes of the record of a group, about.
 const GROUP_BYTES: u64 = 1100;
-/// The number of commits that a reservation waits for, which may give freed blocks back, before it fails.
-const SPACE_WAITS: usize = 64;
 /// Groups of extents that are looked for at a time.
 const GROUPS_AT_ONCE: usize = 256;
 /// Groups that are kept in memory when they were found while others were looked for.
 const FEW: usize = 4;
-/// The time that a writer waits before it looks for room again while free space is defragmented, in nanoseconds.
-const DEFRAGMENT_NANOS: u64 = 50_000_000;
-
-/// The time that a writer waits before it looks for room again while devices are told of free space, in nanoseconds.
-const TRIM_NANOS: u64 = 1_000_000;
 
 /// A group of extents: the file and its number.
 type Key = (Ino, u64);
-
-/// The job that is under way, as far as a search for room has to know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// There is none.
-    None,
-    /// One that puts free space together.
-    Defragment,
-    /// Another.
-    Other,
-}
-
-/// Makes room on the bricks in the background.
-pub trait Relief {
-    /// Space is being given back.
-    fn is_freeing(&self) -> bool;
-
-    /// The job that is under way.
-    fn work(&self) -> Work;
-
-    /// Begins to put free space together.
-    fn defragment(&self);
-}
-
-/// A stripe that wants blocks.
-#[derive(Clone, Debug)]
-pub struct Wants {
-    /// Its file.
-    pub ino: Ino,
-    /// Its number, with its copy.
-    pub stripe: u64,
-    /// The brick that the file is to be on.
-    pub brick: Option<u16>,
-    /// The bricks of the stripe's other copies: it does not come to any of these.
-    pub avoid: Avoid,
-}
 
 /// The extent of a stripe was replaced by another, so its file takes other blocks now: its attributes are to be told.
 #[must_use]
@@ -91,23 +50,25 @@ pub struct Replaced {
 
 /// The recorded extents of all files, and the free space.
 pub struct ExtentMap {
-    shard: Shard,
+    pub(super) shard: Shard,
     pub(super) geometry: Geometry,
     pub(super) transactions: Rc<Transactions>,
     pub(super) record: Rc<Record>,
     pub(super) watches: Rc<Watches>,
     pub(super) bricks: Rc<Bricks>,
     pub(super) snapshots: Rc<Snapshots>,
-    placement: Placement,
+    /// The owners of common extents.
+    pub(super) owners: Owners,
+    pub(super) placement: Placement,
     /// Files of which groups may be in memory.
     pub(super) files: RefCell<BTreeMap<Ino, Weak<FileExtents>>>,
     /// Groups in memory, of all files, about.
     pub(super) kept: Cell<usize>,
     /// Groups that have changed in the open transaction.
     changed: RefCell<BTreeMap<Key, Rc<ExtentGroup>>>,
-    relief: RefCell<Option<Rc<dyn Relief>>>,
+    pub(super) relief: RefCell<Option<Rc<dyn Relief>>>,
     /// Free space was put together, and nothing was freed since.
-    defragmented: Cell<bool>,
+    pub(super) defragmented: Cell<bool>,
     /// Groups that were asked for, for tests.
     #[cfg(test)]
     pub asked: Cell<u32>,
@@ -137,6 +98,7 @@ impl ExtentMap {
     /// As recorded.
     pub fn new(of: MapOf) -> ExtentMap {
         ExtentMap {
+            owners: Owners::new(Rc::clone(&of.transactions), Rc::clone(&of.record)),
             placement: Placement::new(Rc::clone(&of.bricks), of.buckets),
             shard: of.shard,
             geometry: of.geometry,
@@ -362,6 +324,7 @@ impl ExtentMap {
         let stays = group.is_shared(stripe);
         group.set(stripe, extent);
         self.note_changed(group);
+        // Whoever looks at blocks sees a common extent with its owners.
         self.watches.tell(|watch| watch.extent(group.key().0, stripe, (old, stays), extent));
         Replaced { before: old.blocks.into(), after: extent.blocks.into() }
     }
@@ -391,23 +354,33 @@ impl ExtentMap {
         reservation: &Reservation,
         written: u32,
     ) -> Replaced {
-        let (old, stays) = (group.get(stripe), group.is_shared(stripe));
+        let (old, stays) = (group.get(stripe), group.is_kept(stripe));
         reservation.confirm();
         let replaced = self.set(group, stripe, reservation.extent(written));
-        self.let_go(old, stays);
+        self.let_go((group.key().0, stripe), old, stays);
+        replaced
+    }
+
+    /// Gives a stripe an extent that another one has, too; what it had is let go.
+    pub(super) fn replace(&self, group: &Rc<ExtentGroup>, stripe: u64, extent: Extent) -> Replaced {
+        let (old, stays) = (group.get(stripe), group.is_kept(stripe));
+        let replaced = self.set(group, stripe, extent);
+        if !old.is_hole() {
+            self.let_go((group.key().0, stripe), old, stays);
+        }
         replaced
     }
 
     /// Frees the extent of a stripe, which [`prepare_free`](ExtentMap::prepare_free) has seen.
     pub fn clear(&self, group: &Rc<ExtentGroup>, stripe: u64) -> Replaced {
-        let (old, stays) = (group.get(stripe), group.is_shared(stripe));
+        let (old, stays) = (group.get(stripe), group.is_kept(stripe));
         let replaced = self.set(group, stripe, Extent::HOLE);
-        self.let_go(old, stays);
+        self.let_go((group.key().0, stripe), old, stays);
         replaced
     }
 
     /// Cuts the extent of a stripe to its first `blocks` blocks, fewer than it has and more than 0, of which sub-blocks
-    /// `written` hold something. [`prepare_free`](ExtentMap::prepare_free) has seen it.
+    /// `written` hold something. A common one keeps its blocks, as all owners have all of them. [`prepare_free`](ExtentMap::prepare_free) has seen it.
     pub fn shorten(
         &self,
         group: &Rc<ExtentGroup>,
@@ -416,11 +389,15 @@ impl ExtentMap {
         written: u32,
     ) -> Replaced {
         let old = group.get(stripe);
+        if old.common {
+            return self.set(group, stripe, Extent { written, ..old });
+        }
         // Fewer than the extent has.
         let kept = blocks as u16;
-        let stays = group.is_shared(stripe);
+        let stays = group.is_kept(stripe);
         let replaced = self.set(group, stripe, Extent { blocks: kept, written, ..old });
-        self.let_go(Extent { start: old.start + blocks, blocks: old.blocks - kept, ..old }, stays);
+        let rest = Extent { start: old.start + blocks, blocks: old.blocks - kept, ..old };
+        self.let_go((group.key().0, stripe), rest, stays);
         replaced
     }
 
@@ -438,7 +415,7 @@ impl ExtentMap {
     ) -> Result<Option<Replaced>, Errno> {
         let extent = group.get(stripe);
         let brick = self.bricks.get(extent.brick).filter(|brick| brick.is_there());
-        // One that a snapshot has, too, is not made longer: the snapshot's would be.
+        // One that others have, too, is not made longer: theirs would be.
         let Some(brick) = brick.filter(|_| !group.is_shared(stripe)) else {
             return Ok(None);
         };
@@ -485,11 +462,14 @@ impl ExtentMap {
         self.load(&brick, extent.start, extent.blocks.into()).await
     }
 
-    /// A file has blocks no more: they are free, unless a snapshot has them, too.
-    fn let_go(&self, extent: Extent, stays: bool) {
-        match stays {
-            true => self.record.snapshots_hold(extent.blocks.into()),
-            false => self.free(extent),
+    /// A stripe has blocks no more: they are free, unless a snapshot has them, too, or other stripes.
+    pub(super) fn let_go(&self, of: Owner, extent: Extent, stays: bool) {
+        if stays && !planted("snapshot-freed") {
+            self.record.snapshots_hold(extent.blocks.into());
+        } else if extent.common && !planted("common-freed") {
+            self.owners.leave(extent.place(), of);
+        } else {
+            self.free(extent);
         }
     }
 
@@ -499,144 +479,6 @@ impl ExtentMap {
             self.defragmented.set(false);
             brick.space.free(extent.start, extent.blocks.into());
         }
-    }
-
-    /// The bricks that a stripe may go to, the best first: where the file is to be, the proxy, where placement says. With other
-    /// copies about, those in a domain that has none come first.
-    fn candidates(&self, wants: &Wants) -> Vec<Rc<Brick>> {
-        let placed = self.placement.brick_of(wants.ino, wants.stripe);
-        let mut list: Vec<Rc<Brick>> = Vec::with_capacity(3);
-        for id in [wants.brick, self.record.proxy(), placed].into_iter().flatten() {
-            if let Some(brick) = self.bricks.get(id).filter(|brick| brick.takes_data())
-                && !wants.avoid.contains(&id)
-                && !list.iter().any(|known| known.id == id)
-            {
-                list.push(brick);
-            }
-        }
-        let is_apart = |brick: &Brick| self.placement.is_apart(brick.id, &wants.avoid);
-        if !wants.avoid.is_empty()
-            && self.bricks.any(|brick| brick.is_placed() && brick.is_there() && is_apart(brick))
-        {
-            // In a domain that has a copy a brick is no better than any other.
-            list.retain(|brick| wants.brick == Some(brick.id) || is_apart(brick));
-        }
-        list
-    }
-
-    /// Reserves a run of `blocks` blocks for a stripe: where the file is to be, else on the proxy, else where placement
-    /// says, else where there is room.
-    ///
-    /// # Errors
-    /// [`Errno::NoSpace`] when there is none on any brick, also not after the commits to come.
-    pub async fn reserve(&self, wants: Wants, blocks: u64) -> Result<Reservation, Errno> {
-        for _ in 0..SPACE_WAITS {
-            if planted("full-too-early") && self.is_an_eighth_full() {
-                return Err(Errno::NoSpace);
-            }
-            for brick in self.candidates(&wants) {
-                if let Some(reserved) = self.reserve_on(&brick, blocks).await? {
-                    return Ok(reserved);
-                }
-            }
-            let mut full: Vec<u16> = Vec::new();
-            loop {
-                let fits = |id: u16| !full.contains(&id);
-                let of = (wants.ino, wants.stripe);
-                let next = self.placement.other(of, &wants.avoid, blocks, fits);
-                let Some(brick) = next.and_then(|id| self.bricks.get(id)) else { break };
-                if let Some(reserved) = self.reserve_on(&brick, blocks).await? {
-                    self.record.note_unbalanced();
-                    return Ok(reserved);
-                }
-                full.push(brick.id);
-            }
-            if self.wait_for_trim().await {
-                continue;
-            }
-            let settling = self.bricks.any(|brick| brick.space.settling() > 0);
-            if !settling && !self.is_being_freed() && !self.defragment(blocks).await {
-                return Err(Errno::NoSpace);
-            }
-            self.transactions.settle().await?;
-        }
-        Err(Errno::NoSpace)
-    }
-
-    /// Waits while devices are told of the free space that is held meanwhile. False: none is.
-    async fn wait_for_trim(&self) -> bool {
-        let trims = || -> Vec<u64> {
-            self.bricks.all().iter().filter_map(|brick| brick.space.trims()).collect()
-        };
-        let before = trims();
-        while !before.is_empty() && trims() == before {
-            self.shard.sleep(TRIM_NANOS).await;
-        }
-        !before.is_empty()
-    }
-
-    /// The same for `wanted` blocks, or only `needed` ones where there are not so many together.
-    ///
-    /// # Errors
-    /// As [`reserve`](ExtentMap::reserve).
-    pub async fn reserve_about(
-        &self,
-        wants: Wants,
-        wanted: u64,
-        needed: u64,
-    ) -> Result<Reservation, Errno> {
-        match self.reserve(wants.clone(), wanted).await {
-            Err(Errno::NoSpace) if wanted > needed => self.reserve(wants, needed).await,
-            other => other,
-        }
-    }
-
-    /// Reserves a run on one brick; `None`: it has no such run.
-    ///
-    /// # Errors
-    /// When the store fails, or a record is damaged.
-    pub async fn reserve_on(
-        &self,
-        brick: &Rc<Brick>,
-        blocks: u64,
-    ) -> Result<Option<Reservation>, Errno> {
-        let whole = blocks == self.geometry.blocks();
-        let start = brick.space.reserve(&self.transactions, blocks, whole).await;
-        let start = start.map_err(|error| self.failed(&error))?;
-        Ok(start.map(|start| Reservation::new(brick, start, blocks)))
-    }
-
-    /// The planted bug takes this for a full volume.
-    fn is_an_eighth_full(&self) -> bool {
-        let bricks = self.bricks.all();
-        let free: u64 = bricks.iter().map(|brick| brick.space.free_now()).sum();
-        let blocks: u64 = bricks.iter().map(|brick| brick.space.blocks()).sum();
-        free < blocks / 8 * 7
-    }
-
-    fn relief(&self) -> Option<Rc<dyn Relief>> {
-        self.relief.borrow().clone()
-    }
-
-    fn is_being_freed(&self) -> bool {
-        self.relief().is_some_and(|relief| relief.is_freeing())
-    }
-
-    /// There is no run of `blocks` blocks any more. False: there are not so many in all either. Else free blocks that
-    /// lie apart are being put together; it is worth to try again.
-    async fn defragment(&self, blocks: u64) -> bool {
-        let enough = self
-            .bricks
-            .any(|brick| brick.is_placed() && brick.is_there() && brick.space.free_now() >= blocks);
-        let Some(relief) = self.relief().filter(|_| enough) else { return false };
-        match relief.work() {
-            Work::None if !self.defragmented.replace(true) => relief.defragment(),
-            Work::Defragment => {}
-            Work::None | Work::Other => return false,
-        }
-        // The job may wait for what the caller holds, so the caller does not wait for its end.
-        self.shard.sleep(DEFRAGMENT_NANOS).await;
-        true
     }
 
     /// The search for runs shorter than a stripe begins anew on all bricks.

@@ -7,7 +7,11 @@
 //! | `reservation` | blocks that are to become an extent |
 //! | `group` | the extents of one file that are in memory |
 //! | `stripe` | a stripe with its copies |
+//! | `relief` | who makes room in the background |
+//! | `room` | blocks are reserved where there are some |
 //! | `versions` | extents that snapshots have |
+//! | `owners` | which stripes have a common extent, and when nobody has it any more |
+//! | `common` | extents become common, move with all their owners, and are freed |
 //! | `bricks`, `brick` | the devices: requests, flushes, failures |
 //! | `space` | the free blocks of one brick |
 //! | `words` | bitmaps of blocks |
@@ -19,10 +23,14 @@
 
 mod brick;
 mod bricks;
+mod common;
 mod group;
 mod map;
+mod owners;
 mod placement;
+mod relief;
 mod reservation;
+mod room;
 mod space;
 mod stripe;
 #[cfg(test)]
@@ -33,9 +41,13 @@ mod words;
 
 pub use brick::{Brick, BrickCounts};
 pub use bricks::{Bricks, NoteLost};
+pub use common::Naming;
 pub use group::FileExtents;
-pub use map::{ExtentMap, MapOf, Relief, Replaced, Wants, Work};
+pub use map::{ExtentMap, MapOf, Replaced};
+pub use owners::{Common, Owner};
+pub use relief::{Relief, Work};
 pub use reservation::Reservation;
+pub use room::Wants;
 pub use space::{Differences, Space, SpaceError};
 pub use stripe::{Avoid, Stripe};
 pub use trim::trim;

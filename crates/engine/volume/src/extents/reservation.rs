@@ -36,7 +36,8 @@ impl Reservation {
     /// The extent that it becomes, of which these sub-blocks are written.
     pub fn extent(&self, written: u32) -> Extent {
         // At most the blocks of a stripe, which fit.
-        Extent { start: self.start, written, blocks: self.blocks as u16, brick: self.brick.id }
+        let blocks = self.blocks as u16;
+        Extent { start: self.start, written, blocks, brick: self.brick.id, common: false }
     }
 
     /// The blocks are in use from the open transaction on.

@@ -66,7 +66,7 @@ impl Stripe {
         all
     }
 
-    /// A snapshot has the extent of a copy, too.
+    /// A snapshot has the extent of a copy, too, or other stripes may have it.
     pub fn is_shared(&self, copy: u8) -> bool {
         let (group, number) = self.place(copy);
         group.is_shared(number)

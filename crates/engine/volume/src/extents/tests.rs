@@ -83,7 +83,7 @@ fn an_extent_grows_where_it_is_as_long_as_the_blocks_behind_it_are_free() {
         rig.commits.sync_all().await.unwrap();
         let grown = rig.extents.extend(&group, 0, (8, 5), |_| true).await.unwrap();
         assert_eq!(grown, Some(Replaced { before: 4, after: 8 }));
-        let wanted = Extent { start: whole.start(), written: 0b1111, blocks: 8, brick: 0 };
+        let wanted = Extent { start: whole.start(), written: 0b1111, blocks: 8, ..Extent::HOLE };
         assert_eq!(group.get(0), wanted);
     });
 }

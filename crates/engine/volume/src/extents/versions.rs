@@ -5,12 +5,14 @@
 
 use super::group::{ExtentGroup, FileExtents, is_same};
 use super::map::{ExtentMap, Replaced};
+use super::owners::Common;
 use super::reservation::Reservation;
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::extent::{Extent, PER_GROUP, encode, parse};
 use braid_format::volume::keys;
 use braid_format::volume::snapshot::{Saved, file_of, in_snapshot, snapshot_of};
-use std::collections::BTreeMap;
+use braid_shard::plant::planted;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// The extents of a group.
@@ -84,13 +86,28 @@ impl ExtentMap {
         let ino = file_of(file.ino());
         let newest = self.snapshots.newest(file.subvolume(), ino);
         let Some(newest) = newest else { return self.versions(ino, group).await };
-        let seen = keys::extents(in_snapshot(ino, newest), group);
-        let seen = self.transactions.stored(&seen).await?;
+        let seen = self.seen_by(ino, group, newest).await?;
         let mut versions = self.versions(ino, group).await?;
-        if versions.last_key_value().is_none_or(|(id, _)| *id < newest) {
-            versions.insert(newest, self.list_of(ino, group, seen)?);
+        if let Some(seen) = seen
+            && versions.last_key_value().is_none_or(|(id, _)| *id < newest)
+        {
+            versions.insert(newest, seen);
         }
         Ok(versions)
+    }
+
+    /// A group as the newest snapshot that sees the file does. `None`: that is being removed, and has let it go.
+    async fn seen_by(&self, ino: Ino, group: u64, newest: u32) -> Result<Option<List>, Errno> {
+        let key = keys::extents(ino, group);
+        let failed = |error| self.transactions.store_failed(&error);
+        // The store first: see transactions/view.rs.
+        let now = self.transactions.store().get(&key).await.map_err(failed)?;
+        let value = match self.transactions.saved_from(&key, newest).await.map_err(failed)? {
+            Some((_, Saved::Gone)) => return Ok(None),
+            Some((_, saved)) => saved.value(),
+            None => now,
+        };
+        self.list_of(ino, group, value).map(Some)
     }
 
     /// An extent with all that any version of its stripe has of it: its length, and what is written of it. With the snapshot
@@ -119,58 +136,89 @@ impl ExtentMap {
         Ok((all, of.map(|(id, _)| id)))
     }
 
-    /// The extent of a stripe, `whole` as [`whole_of`](ExtentMap::whole_of) gives it, was copied to reserved blocks: all
-    /// versions name these from now on, and the old ones are freed, which [`prepare_free`](ExtentMap::prepare_free) has seen.
-    /// `group` is that of the file as it is now, or in a snapshot. `None`: it is not the extent of any version any more.
+    /// An extent, `whole` as [`whole_of`](ExtentMap::whole_of) gives it, was copied to reserved blocks: all versions of the stripes that
+    /// have it name these from now on, and the old ones are freed, which [`prepare_free`](ExtentMap::prepare_free) has seen.
+    /// `owners` are these stripes, of files as they are now, or in a snapshot: one, or all that are recorded as owners of a `common`
+    /// extent. `None`: it is not the extent of all of them any more.
     ///
     /// # Errors
     /// When the store fails, or a record is damaged.
     pub async fn publish_moved(
         &self,
-        group: &Rc<ExtentGroup>,
-        file: &FileExtents,
-        stripe: u64,
+        owners: &[(&FileExtents, u64)],
+        common: Option<&Common>,
         whole: Extent,
         reservation: &Reservation,
     ) -> Result<Option<Replaced>, Errno> {
-        let (ino, number) = (file_of(file.ino()), group.key().1);
-        let at = (stripe % PER_GROUP) as usize;
-        let _held = self.snapshots.versions.exclusive(ino..ino + 1).await;
+        let inos: BTreeSet<Ino> = owners.iter().map(|(file, _)| file_of(file.ino())).collect();
+        let mut _held = Vec::new();
+        for ino in inos {
+            _held.push(self.snapshots.versions.exclusive(ino..ino + 1).await);
+        }
         // Reads of the old blocks by way of a snapshot end first, and later ones find the new blocks.
         let _shut = self.snapshots.readers.shut().await;
-        let versions = self.all_versions(file, number).await?;
-        let is_now = file.ino() == ino;
-        if !is_now && is_same(&self.now_of(ino, number).await?[at], &whole) {
+        let mut versions: BTreeMap<(Ino, u64), Versions> = BTreeMap::new();
+        for (file, number) in owners {
+            let (ino, group) = (file_of(file.ino()), number / PER_GROUP);
+            let at = (number % PER_GROUP) as usize;
+            if file.ino() != ino && is_same(&self.now_of(ino, group).await?[at], &whole) {
+                return Ok(None);
+            }
+            let found = self.all_versions(file, group).await?;
+            versions.insert((ino, group), found);
+        }
+        // From here to the end in one step.
+        let has_it = |(file, number): &(&FileExtents, u64)| {
+            let (ino, group) = (file_of(file.ino()), number / PER_GROUP);
+            let at = (number % PER_GROUP) as usize;
+            let mut saved = versions.get(&(ino, group)).into_iter().flat_map(BTreeMap::values);
+            let now = self.known_groups(ino, group).into_iter();
+            let mut now = now.filter(|group| group.key().0 == ino);
+            saved.any(|list| is_same(&list[at], &whole))
+                || now.any(|group| is_same(&group.get(*number), &whole))
+        };
+        if !owners.iter().all(has_it) {
             return Ok(None);
         }
         let moved = |old: Extent| {
             let Extent { start, brick, .. } = reservation.extent(0);
             Extent { start, brick, ..old }
         };
-        let mut found = false;
-        for (id, mut list) in versions {
-            if is_same(&list[at], &whole) {
-                list[at] = moved(list[at]);
-                let value = encode(&list).map_or(Saved::Absent, Saved::Value);
-                let key = keys::saved(&keys::extents(ino, number), id);
-                self.transactions.set(key, Some(value.encode()));
-                found = true;
-            }
-        }
-        if !found {
-            return Ok(None);
-        }
         reservation.confirm();
-        for known in self.known_groups(ino, number) {
-            if is_same(&known.get(stripe), &whole) {
-                known.set_moved(stripe, moved(known.get(stripe)));
-                if known.key().0 == ino {
-                    self.note_changed(&known);
+        for ((ino, group), versions) in versions {
+            let key = keys::extents(ino, group);
+            for (id, mut list) in versions {
+                let same = list.iter_mut().filter(|extent| is_same(extent, &whole));
+                if same.map(|extent| *extent = moved(*extent)).count() == 0 {
+                    continue;
+                }
+                let value = encode(&list).map_or(Saved::Absent, Saved::Value);
+                self.transactions.set(keys::saved(&key, id), Some(value.encode()));
+                if !planted("moved-version-not-noted") {
+                    self.snapshots.note_saved(id, &key);
+                }
+            }
+            for known in self.known_groups(ino, group) {
+                let placed = known.placed().into_iter();
+                for (stripe, extent) in placed.filter(|(_, extent)| is_same(extent, &whole)) {
+                    known.set_moved(stripe, moved(extent));
+                    if known.key().0 == ino {
+                        self.note_changed(&known);
+                    }
                 }
             }
         }
         let new = moved(whole);
-        self.watches.tell(|watch| watch.extent(file.ino(), stripe, (whole, false), new));
+        match (common, owners) {
+            (None, [(file, stripe)]) => {
+                self.watches.tell(|watch| watch.extent(file.ino(), *stripe, (whole, false), new));
+            }
+            (None, _) => {}
+            (Some(common), _) => {
+                self.owners.moved(whole.place(), common, new.place());
+                self.watches.tell(|watch| watch.common_moved(&whole, &new));
+            }
+        }
         self.free(whole);
         Ok(Some(Replaced { before: 0, after: 0 }))
     }
@@ -191,7 +239,7 @@ impl ExtentMap {
     }
 
     /// The present version of a group.
-    async fn now_of(&self, ino: Ino, group: u64) -> Result<List, Errno> {
+    pub(super) async fn now_of(&self, ino: Ino, group: u64) -> Result<List, Errno> {
         let stored = self.transactions.stored(&keys::extents(ino, group)).await?;
         let stored = self.list_of(ino, group, stored)?;
         Ok(self.group_now(ino, group).map_or(stored, |group| group.list()))
@@ -239,10 +287,10 @@ impl ExtentMap {
         if let Some(newest) = newest.filter(|newest| *newest > id)
             && versions.range(id + 1..).next_back().is_none_or(|(last, _)| *last < newest)
         {
-            // It sees the group as it was committed last.
-            let seen = keys::extents(in_snapshot(ino, newest), group);
-            let seen = self.transactions.stored(&seen).await?;
-            versions.insert(newest, self.list_of(ino, group, seen)?);
+            // It sees the group as it was committed last, unless it is being removed as well.
+            if let Some(seen) = self.seen_by(ino, group, newest).await? {
+                versions.insert(newest, seen);
+            }
         }
         let Some(gone) = versions.get(&id) else { return Ok(()) };
         let older = versions.range(..id).next_back().map_or(NONE, |(_, list)| *list);
@@ -257,10 +305,17 @@ impl ExtentMap {
         };
         let known = self.group_now(ino, group);
         let first = group.wrapping_mul(PER_GROUP);
+        let mut common = BTreeMap::new();
+        for extent in gone.iter().filter(|extent| !extent.is_hole()) {
+            if let Some(found) = self.owners.of(extent.place()).await? {
+                common.insert(extent.place(), found.blocks);
+            }
+        }
         for ((gone, stripe), (older, newer)) in
             gone.iter().zip(first..).zip(older.iter().zip(&newer))
         {
-            self.free_version((ino, stripe, id), *gone, [*older, *newer]);
+            let common = common.get(&gone.place()).copied();
+            self.free_version((ino, stripe, id), *gone, [*older, *newer], common);
             if is_last && is_same(gone, newer) && !is_same(gone, older) {
                 known.iter().for_each(|known| known.unshare(stripe));
             }
@@ -271,18 +326,32 @@ impl ExtentMap {
     }
 
     /// Frees the blocks of an extent of a version that goes which no other version has; `others`: the same stripe in those
-    /// next to it.
-    fn free_version(&self, of: (Ino, u64, u32), gone: Extent, others: [Extent; 2]) {
+    /// next to it. Of a `common` extent so many blocks stay until it has no owner.
+    fn free_version(
+        &self,
+        of: (Ino, u64, u32),
+        gone: Extent,
+        others: [Extent; 2],
+        common: Option<u16>,
+    ) {
         let same = others.iter().filter(|other| is_same(other, &gone));
         let kept = same.map(|other| other.blocks).max().unwrap_or(0);
         if gone.is_hole() || kept >= gone.blocks {
             return;
         }
-        let (start, blocks) = (gone.start + u64::from(kept), gone.blocks - kept);
-        let free = Extent { start, blocks, ..gone };
+        self.record.snapshots_free((gone.blocks - kept).into());
+        let mut freed_from = kept;
+        if let Some(blocks) = common.filter(|_| kept == 0) {
+            self.owners.leave(gone.place(), (of.0, of.1));
+            freed_from = blocks.min(gone.blocks);
+        }
+        let start = gone.start + u64::from(freed_from);
+        let free = Extent { start, blocks: gone.blocks - freed_from, ..gone };
+        if free.is_hole() {
+            return;
+        }
         let ino = in_snapshot(of.0, of.2);
         self.watches.tell(|watch| watch.extent(ino, of.1, (free, false), Extent::HOLE));
-        self.record.snapshots_free(blocks.into());
         self.free(free);
     }
 }

@@ -20,11 +20,12 @@ use std::rc::Rc;
 
 impl Files {
     /// Marks the region of a stripe that may have copies, for as long as blocks of them are written: should a brick lose
-    /// them the next mount knows. `None`: it has none.
+    /// them the next mount knows. `None`: it has none, or nothing yet; so a file that was removed before a job came to it gets none.
     pub(super) fn mark(&self, inode: &Inode, stripe: &Stripe) -> Option<Prepared> {
         let start = stripe.number() * self.geometry.stripe / BLOCK;
         let blocks = start..start + self.geometry.blocks();
-        (stripe.rows() > 1).then(|| self.sums.mark(sums_of(inode), blocks))
+        let has_some = stripe.rows() > 1 && stripe.extents().next().is_some();
+        has_some.then(|| self.sums.mark(sums_of(inode), blocks))
     }
 
     /// The sub-blocks of a copy that may be copied on: where its brick has lost something, only those that no other copy has.
@@ -166,7 +167,8 @@ impl Files {
             if !brick.is_there() {
                 return Err(Errno::Busy);
             }
-            if extent.blocks >= together.blocks {
+            // What others have, too, stays as it is.
+            if extent.blocks >= together.blocks && !stripe.is_shared(copy) {
                 let filled = self.fill(inode, stripe, missed, (&brick, extent.start)).await?;
                 let (group, number) = stripe.place(copy);
                 let written = group.get(number).written | missed;
@@ -219,7 +221,20 @@ impl Files {
     /// When the extents cannot be read.
     pub async fn others_of(&self, inode: &Rc<Inode>, number: u64) -> Result<Avoid, Errno> {
         let stripe = self.stripe(inode, stripe_of(number)).await?;
-        Ok(stripe.others_than(copy_of(number)))
+        let extent = stripe.get(copy_of(number));
+        let mut others = stripe.others_than(copy_of(number));
+        let common = match extent.is_hole() {
+            true => None,
+            false => self.extents.common_at(extent.place()).await?,
+        };
+        // All who have the extent move with it.
+        for owner in common.into_iter().flat_map(|common| common.owners) {
+            if let Some(inode) = self.owner_inode(extent, owner).await? {
+                let stripe = self.stripe(&inode, stripe_of(owner.1)).await?;
+                others.extend(stripe.others_than(copy_of(owner.1)));
+            }
+        }
+        Ok(others)
     }
 
     /// The bytes that [`make_copies`](Files::make_copies) would write for a stripe.

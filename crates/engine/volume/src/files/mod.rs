@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `part` | what this part is made of |
 //! | `read` | reading |
+//! | `lease` | what another shard needs to read a window of a file by itself |
 //! | `write` | writing: resolve once, submit, publish |
 //! | `resolve` | the extents of a write, found or made under the lock of its range |
 //! | `payload` | the bytes of a write, completed to whole blocks |
@@ -11,8 +12,11 @@
 //! | `choose` | which copy of a stripe is read |
 //! | `copies` | copies are made, filled and freed |
 //! | `settle` | after a crash: copies and checksums that are in doubt are put right |
+//! | `settling` | whether that is under way |
 //! | `scrub` | all of a range is held against its checksums |
 //! | `shared` | stripes that a snapshot has, too: written elsewhere, moved with all their owners |
+//! | `common` | stripes that share an extent with other stripes |
+//! | `copying` | a range of a file is copied to another, by sharing where that can be |
 //! | `cut` | truncating, the unaligned tail of a file, removing what is beyond it |
 //! | `allocate` | reserved space, holes, zeroes |
 //! | `seek` | the next data, the next hole |
@@ -21,8 +25,11 @@
 
 mod allocate;
 mod choose;
+mod common;
 mod copies;
+mod copying;
 mod cut;
+mod lease;
 mod moving;
 mod part;
 mod payload;
@@ -32,6 +39,7 @@ mod resolve;
 mod scrub;
 mod seek;
 mod settle;
+mod settling;
 mod shared;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,6 @@ use super::part::Files;
 use crate::extents::{Brick, Reservation, Stripe};
 use crate::namespace::Inode;
 use braid_filesystem::Errno;
-use braid_format::volume::BLOCK;
 use braid_format::volume::extent::{Extent, copy_of, stripe_of};
 use braid_format::volume::snapshot::snapshot_of;
 use braid_shard::plant::planted;
@@ -40,7 +39,7 @@ impl Files {
             true => u64::MAX - 1..u64::MAX,
             false => start..start + self.geometry.stripe,
         };
-        let _held = inode.locks.exclusive(range).await;
+        let held = inode.locks.exclusive(range).await;
         let all = self.stripe(inode, stripe_of(stripe)).await?;
         if copy >= all.rows() {
             return Ok(Moved::NotThere);
@@ -48,6 +47,11 @@ impl Files {
         let extent = all.get(copy);
         if extent.is_hole() || extent.brick != from {
             return Ok(Moved::NotThere);
+        }
+        let is_common = self.extents.common_at(extent.place()).await?.is_some();
+        if is_common && !planted("common-moved-for-one") {
+            drop(held);
+            return self.move_common(extent, to).await;
         }
         // Two copies on one brick would be one.
         let is_taken = all.others_than(copy).contains(&to.id);
@@ -61,23 +65,37 @@ impl Files {
         if has_versions {
             return self.move_versions(inode, &all, copy, to).await;
         }
-        let blocks = u64::from(extent.blocks);
-        let reserved = self.extents.reserve_on(to, blocks).await?.ok_or(Errno::NoSpace)?;
-        let is_short = blocks < self.geometry.blocks();
-        let is_better = || to.space.is_better(extent.start, reserved.start(), blocks);
-        if to.id == from && is_short && !is_better() {
-            if planted("reservation-leaked") {
-                reserved.leak();
-            }
+        let Some(reserved) = self.better_place(extent, to).await? else {
             return Ok(Moved::NotThere);
-        }
+        };
         let extent = Extent { written: kept, ..extent };
         self.copy_to_stay(inode, &all, extent, &reserved).await?;
         let replaced = self.extents.publish(group, number, &reserved, kept);
         self.inodes.extent_replaced(inode, replaced);
-        let end = blocks * BLOCK;
-        let written = self.geometry.runs(extent, 0, end).filter(|(_, is_written)| *is_written);
-        Ok(Moved::Yes(written.map(|(run, _)| run.end - run.start).sum()))
+        Ok(Moved::Yes(self.geometry.written_bytes(extent)))
+    }
+
+    /// Reserves blocks of `to` for an extent that goes there. `None`: it is short, on that brick already, and there is no better place
+    /// for it.
+    ///
+    /// # Errors
+    /// [`Errno::NoSpace`] when there is no room on `to`.
+    pub(super) async fn better_place(
+        &self,
+        extent: Extent,
+        to: &Rc<Brick>,
+    ) -> Result<Option<Reservation>, Errno> {
+        let blocks = u64::from(extent.blocks);
+        let reserved = self.extents.reserve_on(to, blocks).await?.ok_or(Errno::NoSpace)?;
+        let is_short = blocks < self.geometry.blocks();
+        let is_better = || to.space.is_better(extent.start, reserved.start(), blocks);
+        if to.id == extent.brick && is_short && !is_better() {
+            if planted("reservation-leaked") {
+                reserved.leak();
+            }
+            return Ok(None);
+        }
+        Ok(Some(reserved))
     }
 
     /// Copies what is written of an extent of a stripe to reserved blocks, so that they can be the extent in the next step. Where

@@ -1,5 +1,6 @@
 //! The bytes of files, as a part of a volume.
 
+use super::settling::Settling;
 use crate::extents::{Bricks, ExtentMap};
 use crate::gate::Gate;
 use crate::namespace::{Inodes, Namespace, Orphans};
@@ -31,6 +32,7 @@ pub struct Files {
     pub(super) namespace: Rc<Namespace>,
     pub(super) gate: Rc<Gate>,
     pub(super) pace: Rc<Pace>,
+    pub(super) settling: Settling,
 }
 
 impl Files {
@@ -50,6 +52,7 @@ impl Files {
             namespace: Rc::clone(&parts.namespace),
             gate: Rc::clone(&parts.gate),
             pace: Rc::clone(&parts.pace),
+            settling: Settling::new(&parts.shard),
         }
     }
 }

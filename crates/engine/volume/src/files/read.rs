@@ -21,10 +21,10 @@ impl Files {
         len: usize,
         room: Option<BufMut>,
     ) -> Result<Buf, Errno> {
-        let _inside = self.go_inside(ino).await;
         let inode = self.inodes.file(ino).await?;
         let end = offset.saturating_add(len as u64);
         let _held = inode.locks.shared(offset..end).await;
+        let _inside = self.go_inside(ino).await?;
         let end = end.min(inode.size());
         if offset >= end {
             return Ok(self.shard.pool().get(0).freeze());

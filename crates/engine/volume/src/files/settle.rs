@@ -30,19 +30,33 @@ impl Files {
     /// Starts to put right what is in doubt.
     pub fn start_settling(self: &Rc<Self>) {
         let own = Rc::clone(self);
+        self.settling.begin();
         self.shard.spawn(async move {
-            for unsettled in own.sums.unsettled() {
-                let (ino, _) = unsettled.region;
-                match own.settle_region(&unsettled).await {
-                    Ok(true) => {}
-                    // The next mount goes on.
-                    Ok(false) => break,
-                    Err(error) => {
-                        tracing::warn!(ino, "what was written of a file when the volume was stopped, or a brick was lost, cannot be put right: {error}; the next mount tries again");
-                    }
+            own.settle().await;
+            own.settling.end();
+        });
+    }
+
+    /// Waits until what is in doubt was put right, as far as it can be.
+    pub async fn wait_settled(&self) {
+        self.settling.wait().await;
+    }
+
+    async fn settle(&self) {
+        for unsettled in self.sums.unsettled() {
+            let (ino, _) = unsettled.region;
+            match self.settle_region(&unsettled).await {
+                Ok(true) => {}
+                // The next mount goes on.
+                Ok(false) => break,
+                Err(error) => {
+                    tracing::warn!(
+                        ino,
+                        "what was written of a file when the volume was stopped, or a brick was lost, cannot be put right: {error}; the next mount tries again"
+                    );
                 }
             }
-        });
+        }
     }
 
     /// Puts a region right. False: the volume is being unmounted.
@@ -63,15 +77,15 @@ impl Files {
         }
         let bytes = PER_WINDOW * BLOCK;
         let has_copies = inode.with(|record| record.held) > 1;
-        let windows = match has_copies {
-            false => self.sums.recorded(ino, region).await?,
+        // Of those behind the end the crash may have left checksums, too.
+        let mut windows = self.sums.recorded(ino, region).await?;
+        if has_copies {
             // Blocks of which no checksum is known have copies, too.
-            true => {
-                let first = region.saturating_mul(PER_REGION);
-                let end = inode.size().div_ceil(bytes).min(first.saturating_add(PER_REGION));
-                (first..end).collect()
-            }
-        };
+            let first = region.saturating_mul(PER_REGION);
+            let end = inode.size().div_ceil(bytes).min(first.saturating_add(PER_REGION));
+            windows.retain(|window| *window >= end);
+            windows.extend(first..end);
+        }
         for window in windows {
             // One beyond the largest file is damage, and of nothing.
             let Some(end) = (window + 1).checked_mul(bytes) else { continue };

@@ -1,4 +1,4 @@
-//! Stripes whose extents a snapshot has, too.
+//! Stripes whose extents a snapshot has, too, or other stripes.
 //!
 //! Such an extent is not written to: what a write leaves of it is copied to a new one, to which the write goes, and which the file
 //! has once both are there. It moves with all its owners, once.
@@ -10,27 +10,36 @@ use crate::extents::{Avoid, Brick, Stripe, Wants};
 use crate::gate::Inside;
 use crate::namespace::Inode;
 use braid_filesystem::{Errno, Ino};
-use braid_format::volume::BLOCK;
 use braid_format::volume::extent::Extent;
 use braid_format::volume::snapshot::{in_snapshot, snapshot_of};
+use braid_shard::plant::planted;
 use std::rc::Rc;
 
 impl Files {
-    /// Goes in to read a file: blocks of a snapshot are not freed or moved meanwhile. `None`: it is in none.
-    pub(super) async fn go_inside(&self, ino: Ino) -> Option<Inside> {
-        match snapshot_of(ino) {
-            0 => None,
-            _ => Some(self.snapshots.readers.enter().await),
+    /// Goes in to read a file: blocks of a snapshot are not freed or moved meanwhile. `None`: it is in none. The caller holds what
+    /// it reads of the file: who moves that holds it, too, while it waits for those inside.
+    ///
+    /// # Errors
+    /// [`Errno::Stale`] when the snapshot was removed.
+    pub(super) async fn go_inside(&self, ino: Ino) -> Result<Option<Inside>, Errno> {
+        let id = snapshot_of(ino);
+        if id == 0 {
+            return Ok(None);
         }
+        let inside = self.snapshots.readers.enter().await;
+        if self.snapshots.is_there(id) { Ok(Some(inside)) } else { Err(Errno::Stale) }
     }
 
-    /// A snapshot has an extent of the stripe, too, on a brick that is there.
+    /// Others have an extent of the stripe, too, on a brick that is there.
     pub(super) fn is_shared(&self, stripe: &Stripe) -> bool {
+        if planted("snapshot-written-over") {
+            return false;
+        }
         let mut copies = stripe.extents();
         copies.any(|(copy, extent)| stripe.is_shared(copy) && self.bricks.is_there(extent.brick))
     }
 
-    /// The next extents of a stripe that a snapshot has, too, of at least `needed` blocks, with what is written of it but for
+    /// The next extents of a stripe that others have, too, of at least `needed` blocks, with what is written of it but for
     /// sub-blocks `covered`, which are to be written now. The caller holds the stripe. `end`: where the file will end, at least.
     ///
     /// # Errors
@@ -64,17 +73,12 @@ impl Files {
         if next.extents.is_empty() { Err(Errno::Io) } else { Ok(next) }
     }
 
-    /// The bricks that the other copies of a stripe will be on: those that are replaced, too, leave theirs.
+    /// The bricks that the other copies of a stripe are on, and will be: should one of them fail before it is written, it stays where
+    /// it is.
     fn next_of_others(&self, stripe: &Stripe, copy: u8, next: &Next) -> Avoid {
         let others = stripe.extents().filter(|(other, _)| *other != copy);
-        let bricks = others.filter_map(|(other, extent)| {
-            let made = next.extents.iter().find(|made| made.copy == other);
-            match made {
-                Some(made) => Some(made.reservation.brick().id),
-                None => (!self.bricks.is_there(extent.brick)).then_some(extent.brick),
-            }
-        });
-        bricks.collect()
+        let made = next.extents.iter().map(|made| made.reservation.brick().id);
+        others.map(|(_, extent)| extent.brick).chain(made).collect()
     }
 
     /// Gives a stripe extents of its own, with all that is written of it, if a snapshot has them, too. The caller holds a part of
@@ -111,13 +115,9 @@ impl Files {
     ) -> Result<Moved, Errno> {
         let (group, number) = stripe.place(copy);
         let (whole, of) = self.extents.whole_of(group, &inode.extents, number).await?;
-        let blocks = u64::from(whole.blocks);
-        let reserved = self.extents.reserve_on(to, blocks).await?.ok_or(Errno::NoSpace)?;
-        let is_short = blocks < self.geometry.blocks();
-        let is_better = || to.space.is_better(whole.start, reserved.start(), blocks);
-        if to.id == whole.brick && is_short && !is_better() {
+        let Some(reserved) = self.better_place(whole, to).await? else {
             return Ok(Moved::NotThere);
-        }
+        };
         match self.bricks.is_there(whole.brick) || of == Some(snapshot_of(inode.ino())) {
             true => self.copy_to_stay(inode, stripe, whole, &reserved).await?,
             // Other copies give it: as the version says that has all of it.
@@ -128,13 +128,12 @@ impl Files {
                 self.copy_to_stay(&owner, &all, whole, &reserved).await?;
             }
         }
-        let moved = self.extents.publish_moved(group, &inode.extents, number, whole, &reserved);
+        let owners = [(&*inode.extents, number)];
+        let moved = self.extents.publish_moved(&owners, None, whole, &reserved);
         let Some(replaced) = moved.await? else { return Ok(Moved::NotThere) };
         if snapshot_of(inode.ino()) == 0 {
             self.inodes.extent_replaced(inode, replaced);
         }
-        let end = blocks * BLOCK;
-        let written = self.geometry.runs(whole, 0, end).filter(|(_, is_written)| *is_written);
-        Ok(Moved::Yes(written.map(|(run, _)| run.end - run.start).sum()))
+        Ok(Moved::Yes(self.geometry.written_bytes(whole)))
     }
 }

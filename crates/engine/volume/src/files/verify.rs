@@ -217,7 +217,8 @@ impl Files {
         Err(Errno::Io)
     }
 
-    /// Writes a block again as another copy has it that agrees with its checksum. The caller holds it.
+    /// Writes a block again, which is not as its checksum says, as another copy has it that agrees with that: `at_hand`, or
+    /// one that is read. The caller holds it.
     ///
     /// # Errors
     /// [`Errno::Io`] when there is none, or the brick does not take it.
@@ -227,9 +228,14 @@ impl Files {
         source: &Source,
         block: u64,
         windows: &Windows,
+        at_hand: Option<&[u8]>,
     ) -> Result<(), Errno> {
         self.transactions.writable()?;
         if self.recover_below(inode, source, block, windows.get(block)).await.is_some() {
+            return Ok(());
+        }
+        if let Some(good) = at_hand {
+            self.mend(inode, source, block, good).await;
             return Ok(());
         }
         let good = self.another_copy(inode, source, block..block + 1, Some(windows)).await?;

@@ -457,7 +457,7 @@ impl Files {
 
     /// Size and times after a write that ended at `end`; the range is still held, so that a cut comes before or after
     /// all of it.
-    fn note_write(&self, inode: &Rc<Inode>, end: u64, clear_setid: bool) {
+    pub(super) fn note_write(&self, inode: &Rc<Inode>, end: u64, clear_setid: bool) {
         let now = self.inodes.now();
         let grows = end > inode.size();
         // The last block was completed with zeroes, which says nothing of those after it in a sub-block that was there.

@@ -60,6 +60,12 @@ impl Mover {
         let moved = placed.filter(|(stripe, extent)| {
             self.wanted_alone(job, &inode, (*stripe, *extent)).is_some()
         });
-        Ok(moved.map(|(_, extent)| self.geometry.written_bytes(extent)).sum())
+        let mut total = 0;
+        for (stripe, extent) in moved {
+            if !extent.common || !self.is_led_elsewhere(job, (ino, stripe), extent).await? {
+                total += self.geometry.written_bytes(extent);
+            }
+        }
+        Ok(total)
     }
 }

@@ -6,6 +6,7 @@
 
 use super::part::Mover;
 use super::running::{Running, Stop};
+use crate::extents::Owner;
 use crate::files::Moved;
 use crate::namespace::Inode;
 use crate::pace::STEP_NANOS;
@@ -196,12 +197,27 @@ impl Mover {
         }
         let mut moves = Vec::new();
         for (stripe, extent) in placed {
+            if self.is_led_elsewhere(job, (ino, stripe), extent).await? {
+                continue;
+            }
             let all = self.files.stripe(&inode, stripe_of(stripe)).await?;
             if let Some(to) = self.wanted(job, &inode, (stripe, extent), &all) {
                 moves.push(self.a_move(&inode, stripe, extent, to));
             }
         }
         Ok(moves)
+    }
+
+    /// The extent is common, and this job looks at it where another stripe has it. Whoever tells where a file is to be moves it for
+    /// all.
+    pub(super) async fn is_led_elsewhere(
+        &self,
+        job: &JobRecord,
+        owner: Owner,
+        extent: Extent,
+    ) -> Result<bool, Errno> {
+        let is_told = job.kind == JobKind::Migrate;
+        Ok(!is_told && self.extents.is_led_elsewhere(extent.place(), owner).await?)
     }
 
     pub(super) fn a_move(&self, inode: &Rc<Inode>, stripe: u64, extent: Extent, to: u16) -> Move {
@@ -242,7 +258,7 @@ impl Mover {
         loop {
             running.check()?;
             let now = self.shard.now();
-            let window = self.pace.window(now, self.geometry.stripe, || self.bricks.has_heads());
+            let window = self.pace.moves(now, self.geometry.stripe, || self.bricks.has_heads());
             // Copies that are made again are read from all bricks and written to all.
             let spread = if self.bricks.is_there(one.from) { 1 } else { 3 };
             if running.under_way() >= window * spread {

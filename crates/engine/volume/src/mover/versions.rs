@@ -56,6 +56,9 @@ impl Mover {
             other => other?,
         };
         for (stripe, extent) in own {
+            if self.is_led_elsewhere(job, (ino, stripe), extent).await? {
+                continue;
+            }
             let all = self.files.stripe(&inode, stripe_of(stripe)).await?;
             if let Some(to) = self.wanted(job, &inode, (stripe, extent), &all) {
                 moves.push(self.a_move(&inode, stripe, extent, to));

@@ -8,10 +8,13 @@ use braid_filesystem::{Entry, Errno, Ino, Kind, ROOT};
 use braid_format::volume::entry::{ByCookie, ByName};
 use braid_format::volume::keys;
 use braid_format::volume::snapshot::{in_snapshot, snapshot_of};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Names that are read at a time.
 const NAMES_AT_ONCE: usize = 1024;
+/// Entries that are read before they are looked for.
+const AHEAD: u64 = 256;
 
 /// An entry of a directory in a snapshot stands for a file in it.
 pub(super) fn seen_from(directory: Ino, entry: ByName) -> ByName {
@@ -46,7 +49,31 @@ impl Namespace {
         let entry = entry.map_err(|error| self.transactions.damaged(&error))?;
         let entry = entry.map(|entry| seen_from(directory, entry));
         self.names.read(directory, name, entry, changes);
+        if let Some(entry) = entry {
+            self.read_ahead(directory, entry.cookie).await?;
+        }
         Ok(entry)
+    }
+
+    /// Brings the entries to memory that will be looked for after the one at `cookie`, with their files, where they are looked
+    /// for one after the other.
+    async fn read_ahead(&self, directory: Ino, cookie: u64) -> Result<(), Errno> {
+        let Some(next) = self.names.next_asked(directory, cookie, AHEAD) else { return Ok(()) };
+        let changes = self.names.changes();
+        let (from, to) = (keys::cookie(directory, next.start), keys::cookie(directory, next.end));
+        let (pairs, _) = self.transactions.scanned(&from, &to, AHEAD as usize).await?;
+        let mut inos = BTreeSet::new();
+        for (key, value) in pairs {
+            // One that is damaged is told of where it is looked for.
+            let (Some(cookie), Ok(found)) = (keys::second_of(&key), ByCookie::parse(&value)) else {
+                continue;
+            };
+            let ByCookie { ino, kind, name } = found;
+            let entry = seen_from(directory, ByName { ino, cookie, kind });
+            inos.insert(entry.ino);
+            self.names.read(directory, &name, Some(entry), changes);
+        }
+        self.bring(inos).await
     }
 
     /// Brings all names of a directory to memory, unless there are too many.
@@ -118,6 +145,7 @@ impl Namespace {
     /// Writes both records of an entry.
     pub fn list_entry(&self, directory: &Rc<Inode>, name: &[u8], entry: ByName) {
         let ByName { ino, cookie, kind } = entry;
+        directory.note_entry(cookie);
         let by_cookie = ByCookie { ino, kind, name: name.to_vec() };
         self.transactions.set(keys::name(directory.ino(), name), Some(entry.encode()));
         self.names.changed(directory.ino(), name, Some(entry));

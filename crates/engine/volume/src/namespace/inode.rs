@@ -30,6 +30,8 @@ pub struct Inode {
     ragged: Cell<bool>,
     /// The file is no more: whoever still holds this changes nothing that is recorded.
     pub(super) removed: Cell<bool>,
+    /// No entry of this directory lies behind this place in the order of reading.
+    listed_to: Cell<u64>,
 }
 
 impl Inode {
@@ -51,7 +53,26 @@ impl Inode {
             lost_told: Cell::new(0),
             ragged: Cell::new(true),
             removed: Cell::new(false),
+            listed_to: Cell::new(u64::MAX),
         })
+    }
+
+    /// True when this directory is known to have no entry behind place `cookie` in the order of reading. New ones come before
+    /// all others, so that this stays known.
+    pub(super) fn ends_by(&self, cookie: u64) -> bool {
+        self.listed_to.get() <= cookie
+    }
+
+    /// No entry lies behind `cookie`.
+    pub(super) fn note_end(&self, cookie: u64) {
+        self.listed_to.set(cookie);
+    }
+
+    /// An entry comes to lie at `cookie`.
+    pub(super) fn note_entry(&self, cookie: u64) {
+        if self.ends_by(cookie) {
+            self.listed_to.set(cookie);
+        }
     }
 
     /// Its number.
@@ -66,7 +87,14 @@ impl Inode {
 
     /// Changes the record; the caller tells the transaction.
     pub(super) fn edit<T>(&self, change: impl FnOnce(&mut InodeRecord) -> T) -> T {
-        change(&mut self.record.borrow_mut())
+        let mut record = self.record.borrow_mut();
+        let size = record.size;
+        let result = change(&mut record);
+        if record.size != size {
+            // Whoever has a lease of another part knows the size, too.
+            self.locks.version.changes();
+        }
+        result
     }
 
     /// Bytes.

@@ -11,6 +11,7 @@ use braid_filesystem::Ino;
 use braid_format::volume::entry::ByName;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Names kept: at most twice as many, some MiB.
 const KEPT: usize = 64 << 10;
@@ -22,6 +23,8 @@ const PRINTS_MAX: usize = 2 << 20;
 const OVERHEAD: usize = 2;
 /// Names that are read in the time that it takes to ask for one, about.
 const READ_MEANWHILE: u64 = 32;
+/// Entries that are no farther from each other than this in the order of reading are looked for one after the other.
+const NEAR: u64 = 64;
 
 /// A directory, as far as it is known.
 #[derive(Default)]
@@ -36,6 +39,8 @@ struct Directory {
     refused: bool,
     /// Names that had to be asked for.
     missed: u64,
+    /// The place, in the order of reading, of the entry that had to be asked for last, or of the last that was read ahead.
+    asked: Option<u64>,
     /// The value of [`KnownNames::changes`] when a name changed last, or a later one.
     changed: u64,
 }
@@ -178,6 +183,24 @@ impl KnownNames {
     /// none of its directory has changed meanwhile.
     pub fn changes(&self) -> u64 {
         self.0.borrow().changes
+    }
+
+    /// The entry at `cookie` had to be asked for. The places from which on entries will be looked for next, up to `many` of them,
+    /// if entries are looked for one after the other, in the order of reading or against it, as by who removes all files
+    /// in the order of their numbers.
+    pub fn next_asked(&self, directory: Ino, cookie: u64, many: u64) -> Option<Range<u64>> {
+        let state = &mut *self.0.borrow_mut();
+        let known = state.directory(directory);
+        let before = known.asked.replace(cookie);
+        let next = before.filter(|before| before.abs_diff(cookie) <= NEAR).map(|before| {
+            let (first, last) = (cookie.saturating_sub(many), cookie.saturating_add(many));
+            let (range, edge) =
+                if cookie < before { (first..cookie, first) } else { (cookie + 1..last, last) };
+            known.asked = Some(edge);
+            range
+        });
+        state.shrink();
+        next
     }
 
     /// The store holds this, as it was after so many [`changes`](KnownNames::changes).

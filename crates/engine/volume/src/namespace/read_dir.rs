@@ -23,9 +23,13 @@ impl Namespace {
         cookie: u64,
         max: usize,
     ) -> Result<Vec<DirEntry>, Errno> {
-        self.inodes.directory(ino).await?;
+        let directory = self.inodes.directory(ino).await?;
         if snapshot_of(ino) == LISTING {
             return Ok(self.list_snapshots(ino, cookie, max));
+        }
+        // Whoever reads a directory asks until there is no more.
+        if directory.ends_by(cookie) {
+            return Ok(Vec::new());
         }
         let to = keys::after(&keys::cookie(ino, u64::MAX)[..9]);
         let mut from = keys::cookie(ino, cookie.saturating_add(1));
@@ -43,7 +47,13 @@ impl Namespace {
             }
             match next {
                 Some(next) if entries.is_empty() => from = next,
-                _ => return Ok(entries),
+                Some(_) => return Ok(entries),
+                None => {
+                    if pairs.len() <= max {
+                        directory.note_end(entries.last().map_or(cookie, |last| last.cookie));
+                    }
+                    return Ok(entries);
+                }
             }
         }
     }
@@ -88,7 +98,7 @@ impl Namespace {
 
     /// Brings files to memory that will be looked at: in one step where their numbers are near each other, as those of
     /// files are that were made together.
-    async fn bring(&self, mut inos: BTreeSet<Ino>) -> Result<(), Errno> {
+    pub(super) async fn bring(&self, mut inos: BTreeSet<Ino>) -> Result<(), Errno> {
         inos.retain(|ino| self.inodes.known(*ino).is_none() && snapshot_of(*ino) != LISTING);
         let (Some(first), Some(last)) = (inos.first(), inos.last()) else { return Ok(()) };
         let many = NEAR * inos.len();

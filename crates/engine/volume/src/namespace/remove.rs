@@ -78,9 +78,7 @@ impl Namespace {
 
     /// A directory without entries has lost its name.
     pub(super) fn drop_directory(&self, inode: &Rc<Inode>) {
-        if let Some(subvolume) = self.inodes.snapshots.subvolume_at(inode.ino()) {
-            self.inodes.snapshots.set_subvolume(subvolume, None);
-        }
+        self.inodes.snapshots.lose_folder(inode.ino());
         self.inodes.edit(inode, true, |record| record.nlink = 0);
         self.inodes.touch(inode, false);
         self.orphans.record(inode.ino());

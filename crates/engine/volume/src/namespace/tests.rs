@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::tests::rig::{ME, Rig};
-use braid_filesystem::{Errno, Kind, NewNode, ROOT, RenameFlags, SetAttr};
+use braid_filesystem::{DirEntry, Errno, Kind, NewNode, ROOT, RenameFlags, SetAttr};
+use braid_format::volume::entry::ByName;
 use braid_format::volume::inode::InodeRecord;
 use braid_format::volume::keys;
 use std::cell::RefCell;
@@ -27,6 +28,38 @@ fn names_are_made_found_renamed_and_listed() {
         assert_eq!(listed.len(), 1);
         assert_eq!((listed[0].ino, &*listed[0].name), (file, &b"g"[..]));
         assert_eq!(names.remove_directory(ROOT, b"d").await, Err(Errno::NotEmpty));
+    });
+}
+
+#[test]
+fn the_end_of_a_directory_is_read_once_and_entries_are_found_wherever_they_come_to_lie() {
+    let rig = Rig::new(&[8]);
+    let shard = rig.shard.clone();
+    shard.block_on(async move {
+        let names = &rig.namespace;
+        let found = async |cookie| {
+            let listed = names.read_entries(ROOT, cookie, 10).await.unwrap();
+            let name = |entry: &DirEntry| String::from_utf8(entry.name.clone()).unwrap();
+            (listed.iter().map(name).collect::<String>(), listed.last().map(|last| last.cookie))
+        };
+        assert_eq!(found(0).await.0, "");
+        for name in [b"a", b"b", b"c"] {
+            rig.file(name).await;
+        }
+        let (all, last) = found(0).await;
+        assert_eq!(all, "cba");
+        let before = names.read_entries(ROOT, 0, 2).await.unwrap()[1].cookie;
+        // What takes another's name takes its place, too.
+        rig.file(b"d").await;
+        names.rename_name(ROOT, b"d", ROOT, b"a", RenameFlags(0)).await.unwrap();
+        assert_eq!(found(before).await.0, "a");
+        let directory = rig.inodes.get(ROOT).await.unwrap();
+        let behind = ByName { ino: 77, cookie: last.unwrap() + 5, kind: 8 };
+        names.list_entry(&directory, b"e", behind);
+        assert_eq!(found(last.unwrap()).await, ("e".to_owned(), Some(behind.cookie)));
+        rig.store.fail("it is asked again");
+        assert_eq!(names.read_entries(ROOT, behind.cookie, 10).await, Ok(Vec::new()));
+        assert!(names.read_entries(ROOT, before, 10).await.is_err());
     });
 }
 

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `open` | the copy of the metadata that is read |
 //! | `read` | records, and the extents of files |
+//! | `snapshots` | records as a snapshot shows them |
 //! | `stripe` | the bytes of a stripe |
 //! | `sums` | the checksums of its blocks |
 //!
@@ -12,8 +13,10 @@
 
 mod open;
 mod read;
+mod snapshots;
 mod stripe;
 mod sums;
 
 pub use open::{SalvageError, open};
 pub use read::{LostRange, Records, Salvage};
+pub use snapshots::SnapshotOf;

@@ -9,7 +9,7 @@ use braid_format::brick::{BrickSuperblock, MetadataState};
 use braid_format::volume::keys;
 use braid_format::volume::volume_record::VolumeRecord;
 use braid_kv::{KvStore, Store, StoreError};
-use braid_mirror::{Mirror, Open, Region};
+use braid_mirror::{LEGS_MAX, Mirror, Open, Region};
 use braid_shard::Shard;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -161,7 +161,7 @@ fn by_id(
     Ok(bricks)
 }
 
-/// The copies to try, the best first: two that are current together, so that each makes up for what the other has lost; then
+/// The copies to try, the best first: those that are current together, so that each makes up for what the others have lost; then
 /// one by one, and those that missed commits last.
 fn candidates(bricks: &BTreeMap<u16, Source>) -> Vec<Vec<u16>> {
     let mut copies: Vec<(u16, &BrickSuperblock)> = bricks
@@ -175,13 +175,17 @@ fn candidates(bricks: &BTreeMap<u16, Source>) -> Vec<Vec<u16>> {
         (!in_sync(superblock), Reverse(superblock.metadata_generation), *id)
     });
     let mut all = Vec::new();
-    if let [(one, first), (two, second), ..] = copies[..]
-        && in_sync(first)
-        && in_sync(second)
-        && first.metadata_generation.abs_diff(second.metadata_generation) <= 1
-        && first.generation.abs_diff(second.generation) <= 1
-    {
-        all.push(vec![one, two]);
+    if let Some((_, first)) = copies.first() {
+        let is_current = |(_, other): &&(u16, &BrickSuperblock)| {
+            in_sync(other)
+                && first.metadata_generation.abs_diff(other.metadata_generation) <= 1
+                && first.generation.abs_diff(other.generation) <= 1
+        };
+        let together = copies.iter().filter(is_current).take(LEGS_MAX);
+        let together: Vec<u16> = together.map(|(id, _)| *id).collect();
+        if together.len() > 1 {
+            all.push(together);
+        }
     }
     all.extend(copies.iter().map(|(id, _)| vec![*id]));
     all

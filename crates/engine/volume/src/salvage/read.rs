@@ -9,16 +9,14 @@ use braid_format::brick::BrickSuperblock;
 use braid_format::volume::entry::ByName;
 use braid_format::volume::extent::{self, Extent, PER_GROUP, stripe_of};
 use braid_format::volume::inode::InodeRecord;
-use braid_format::volume::keys;
-use braid_kv::{KvStore, Pair, Store, StoreError};
+use braid_format::volume::snapshot::{INO_END, file_of, in_snapshot, snapshot_of};
+use braid_format::volume::{RecordError, keys};
+use braid_kv::{KvStore, StoreError};
 use braid_shard::Shard;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
-
-/// Pairs that are asked for at a time.
-const AT_ONCE: usize = 512;
 
 /// The extents of a stripe: one for each copy.
 pub(super) type Copies = SmallVec<[Extent; 2]>;
@@ -67,28 +65,30 @@ pub struct LostRange {
     pub is_rotten: bool,
 }
 
+/// Files have the numbers that they have in the engine: those of a snapshot say it.
 impl Salvage {
     /// The attributes of a file; `None` when there is no such file.
     ///
     /// # Errors
     /// The record is damaged or cannot be read.
     pub async fn inode(&self, ino: u64) -> Result<Option<InodeRecord>, VolumeError> {
-        let bytes = self.store.get(&keys::inode(ino)).await?;
-        Ok(bytes.map(|bytes| InodeRecord::parse(ino, &bytes)).transpose()?)
+        let bytes = self.value(&keys::inode(ino)).await?;
+        Ok(bytes.map(|bytes| InodeRecord::parse(file_of(ino), &bytes)).transpose()?)
     }
 
     /// The entries of a directory.
     pub async fn entries(&self, directory: u64) -> Records<(Vec<u8>, ByName)> {
         self.records(&keys::name(directory, b""), |key, value| {
             let name = keys::name_of(key).unwrap_or_default().to_vec();
-            Ok((name, ByName::parse(value)?))
+            let entry = ByName::parse(value)?;
+            Ok((name, ByName { ino: seen_from(directory, entry.ino)?, ..entry }))
         })
         .await
     }
 
-    /// The numbers of all files that have attributes, with or without a name.
+    /// The numbers of all files that have attributes, with or without a name; not those that only snapshots have.
     pub async fn inodes(&self) -> Records<u64> {
-        self.records(b"I", |key, _| keys::ino_of(key).ok_or(VolumeError::Empty)).await
+        self.records(b"I", |key, _| seen_from(0, keys::ino_of(key).unwrap_or(0))).await
     }
 
     /// The extended attributes of a file.
@@ -99,12 +99,12 @@ impl Salvage {
         .await
     }
 
-    async fn records<T>(
+    pub(super) async fn records<T>(
         &self,
         prefix: &[u8],
         parse: impl Fn(&[u8], &[u8]) -> Result<T, VolumeError>,
     ) -> Records<T> {
-        let (pairs, error) = all_of(&self.store, prefix).await;
+        let (pairs, error) = self.all_of(prefix).await;
         let mut damaged: Vec<String> = error.iter().map(StoreError::to_string).collect();
         let mut found = Vec::new();
         for (key, value) in pairs {
@@ -128,7 +128,7 @@ impl Salvage {
         let mut lost: Vec<LostRange> = Vec::new();
         let of_group = self.geometry.stripe.saturating_mul(PER_GROUP);
         // By what is recorded, not by the size: a damaged one may be any number.
-        let (groups, error) = all_of(&self.store, &extents_of(ino)).await;
+        let (groups, error) = self.all_of(&extents_of(ino)).await;
         if let Some(error) = error {
             let why = format!("where some of these bytes lie is lost: {error}");
             lost.push(LostRange { bytes: 0..size, why, is_rotten: false });
@@ -144,7 +144,7 @@ impl Salvage {
                 // Cut off the file.
                 continue;
             }
-            let extents = match extent::parse(ino, group, self.geometry.stripe, &value) {
+            let extents = match extent::parse(file_of(ino), group, self.geometry.stripe, &value) {
                 Ok(extents) => extents,
                 Err(error) => {
                     add(&mut lost, LostRange { bytes, why: error.to_string(), is_rotten: false });
@@ -171,27 +171,20 @@ impl Salvage {
     }
 }
 
-/// All pairs whose keys begin with `prefix`, up to the first that cannot be read, and why it cannot. The store ends with a
-/// damaged page, so what comes after it is lost with it.
-async fn all_of(store: &impl Store, prefix: &[u8]) -> (Vec<Pair>, Option<StoreError>) {
-    let (mut found, mut from, to) = (Vec::new(), prefix.to_vec(), keys::after(prefix));
-    loop {
-        match store.scan(&from, &to, AT_ONCE).await {
-            Ok(pairs) => {
-                let ended = pairs.len() < AT_ONCE;
-                if let Some((last, _)) = pairs.last() {
-                    from = last.clone();
-                    // The first key after it.
-                    from.push(0);
-                }
-                found.extend(pairs);
-                if ended {
-                    return (found, None);
-                }
-            }
-            Err(error) => return (found, Some(error)),
-        }
+/// The number of a file that a record names, in the snapshot that the record was read in.
+///
+/// # Errors
+/// There can be no such file.
+fn seen_from(within: u64, ino: u64) -> Result<u64, VolumeError> {
+    if ino == 0 || ino >= INO_END {
+        return Err(strange("the number of a file"));
     }
+    Ok(in_snapshot(ino, snapshot_of(within)))
+}
+
+/// A record that cannot be.
+pub(super) fn strange(what: &str) -> VolumeError {
+    RecordError { what: what.to_string(), why: "there can be no such" }.into()
 }
 
 /// The beginning of the keys of all extents of a file.

@@ -5,6 +5,7 @@
 
 use super::read::Salvage;
 use braid_format::volume::keys;
+use braid_format::volume::snapshot::{file_of, snapshot_of};
 use braid_format::volume::sums::{IntentRecord, PER_REGION, PER_WINDOW, UNKNOWN, parse};
 use braid_kv::Store;
 use std::ops::Range;
@@ -37,21 +38,23 @@ impl Salvage {
             return known;
         }
         let windows = blocks.start / PER_WINDOW..blocks.end.div_ceil(PER_WINDOW);
+        // What a snapshot has is not written over.
+        let is_now = snapshot_of(ino) == 0;
         let mut marked = None;
         for window in windows {
             let region = window / PER_REGION;
             let is_marked = match marked {
                 Some((of, is_marked)) if of == region => is_marked,
-                _ => match self.store.get(&keys::intent(ino, region)).await {
+                _ => match self.store.get(&keys::intent(file_of(ino), region)).await {
                     Ok(mark) => {
                         let mark = mark.map(|bytes| IntentRecord::parse(ino, region, &bytes));
                         let is_marked = match mark {
                             Some(Ok(mark)) => {
                                 known.stale.extend(mark.stale);
-                                mark.written_over
+                                mark.written_over && is_now
                             }
                             // As good as the one that it was.
-                            Some(Err(_)) => true,
+                            Some(Err(_)) => is_now,
                             None => false,
                         };
                         marked.insert((region, is_marked)).1
@@ -65,7 +68,7 @@ impl Salvage {
             if is_marked {
                 continue;
             }
-            let recorded = match self.store.get(&keys::sums(ino, window)).await {
+            let recorded = match self.value(&keys::sums(ino, window)).await {
                 Ok(None) => continue,
                 Ok(Some(bytes)) => parse(ino, window, &bytes).map_err(|error| error.to_string()),
                 Err(error) => Err(error.to_string()),

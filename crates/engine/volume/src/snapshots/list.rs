@@ -37,6 +37,8 @@ pub struct Snapshots {
     pub taking: Rc<RangeLocks>,
     /// Held while the blocks are freed that only a removed one has.
     pub freeing: Rc<RangeLocks>,
+    /// The number that are being freed now.
+    freeing_now: Cell<u32>,
     /// Keys of which something was saved for a snapshot that is being removed.
     late: RefCell<BTreeSet<Vec<u8>>>,
 }
@@ -83,6 +85,7 @@ impl Snapshots {
             versions: RangeLocks::new(shard),
             taking: RangeLocks::new(shard),
             freeing: RangeLocks::new(shard),
+            freeing_now: Cell::new(0),
             late: RefCell::default(),
         };
         snapshots.note_change();
@@ -120,9 +123,20 @@ impl Snapshots {
         self.list.borrow().get(&id).is_some_and(|record| record.state == SnapshotState::There)
     }
 
-    /// Some snapshot is being removed, and has something still.
+    /// A task begins to free what a removed snapshot has.
+    pub fn freeing_begins(&self) {
+        self.freeing_now.set(self.freeing_now.get() + 1);
+    }
+
+    /// See [`freeing_begins`](Snapshots::freeing_begins): it was freed, or cannot be before the next mount.
+    pub fn freeing_ends(&self) {
+        self.freeing_now.set(self.freeing_now.get() - 1);
+    }
+
+    /// Some snapshot is being removed, and has something still, which will be freed before long.
     pub fn any_going(&self) -> bool {
-        self.list.borrow().values().any(|record| record.state == SnapshotState::Going)
+        self.freeing_now.get() > 0
+            && self.list.borrow().values().any(|record| record.state == SnapshotState::Going)
     }
 
     /// Those of a subvolume that can be read, by number.
@@ -149,7 +163,27 @@ impl Snapshots {
     pub fn forget(&self, id: u32) {
         self.transactions.set(keys::snapshot(id), None);
         self.list.borrow_mut().remove(&id);
+        let gone: Vec<u16> = {
+            let subvolumes = self.subvolumes.borrow();
+            subvolumes.iter().filter(|(_, record)| record.gone).map(|(id, _)| *id).collect()
+        };
+        for subvolume in gone.into_iter().filter(|id| !self.is_seen(*id)) {
+            self.set_subvolume(subvolume, None);
+        }
         self.note_change();
+    }
+
+    /// Some snapshot has files of a subvolume.
+    fn is_seen(&self, subvolume: u16) -> bool {
+        self.list.borrow().values().any(|record| self.sees(record.subvolume, subvolume))
+    }
+
+    /// A folder was removed. If it was that of a subvolume, this is known as long as a snapshot of one around it has files of
+    /// it.
+    pub fn lose_folder(&self, folder: Ino) {
+        let Some(id) = self.subvolume_at(folder) else { return };
+        let record = self.subvolume(id).filter(|_| self.is_seen(id));
+        self.set_subvolume(id, record.map(|record| SubvolumeRecord { gone: true, ..record }));
     }
 
     /// The subvolume whose folder this is.
@@ -240,7 +274,7 @@ impl Snapshots {
     }
 
     /// A value was saved for snapshot `id`.
-    pub(super) fn note_saved(&self, id: u32, key: &[u8]) {
+    pub fn note_saved(&self, id: u32, key: &[u8]) {
         let list = self.list.borrow();
         if list.get(&id).is_some_and(|record| record.state == SnapshotState::Going) {
             self.late.borrow_mut().insert(key.to_vec());

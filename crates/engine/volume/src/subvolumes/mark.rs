@@ -49,7 +49,8 @@ impl Volume {
                     VolumeError::Refused("no number for a folder with snapshots is left".into())
                 })?;
                 let parent = folder.with(|record| record.subvolume);
-                let record = SubvolumeRecord { root: folder.ino(), parent, made: false };
+                let record =
+                    SubvolumeRecord { root: folder.ino(), parent, made: false, gone: false };
                 self.snapshots.set_subvolume(id, Some(record));
                 id
             }

@@ -17,6 +17,10 @@ use std::rc::Rc;
 const AT_ONCE: usize = 256;
 /// Values that go in one step, while changes wait.
 const STEP: usize = 32;
+/// Tries to free what a snapshot has: a brick that fails meanwhile makes one of them fail.
+const TRIES: u32 = 5;
+/// The pause between two tries, in nanoseconds.
+const PAUSE_NANOS: u64 = 1_000_000_000;
 
 impl Volume {
     /// Removes a snapshot: it cannot be read any more when this comes back, which is durable. The space is freed after that.
@@ -70,14 +74,26 @@ impl Volume {
     }
 
     fn start_freeing(self: &Rc<Self>, id: u32) {
-        let own = Rc::clone(self);
+        let (weak, shard) = (Rc::downgrade(self), self.shard.clone());
+        let snapshots = Rc::clone(&self.snapshots);
+        snapshots.freeing_begins();
         self.shard.spawn(async move {
-            if let Err(error) = own.free_snapshot(id).await {
-                tracing::warn!(
-                    snapshot = id,
-                    "freeing what only a removed snapshot has: {error}; the next mount tries again"
-                );
+            let mut tries = 0;
+            // Nothing keeps the volume from being unmounted in a pause.
+            while let Some(own) = weak.upgrade() {
+                let Err(error) = own.free_snapshot(id).await else { break };
+                tries += 1;
+                if tries == TRIES || own.transactions.writable().is_err() {
+                    tracing::warn!(
+                        snapshot = id,
+                        "freeing what only a removed snapshot has: {error}; the next mount tries again"
+                    );
+                    break;
+                }
+                drop(own);
+                shard.sleep(PAUSE_NANOS).await;
             }
+            snapshots.freeing_ends();
         });
     }
 
@@ -165,13 +181,14 @@ impl Volume {
     async fn subvolume_of(&self, ino: Ino) -> Result<Option<u16>, Errno> {
         let failed = |error| self.transactions.store_failed(&error);
         let key = keys::inode(ino);
-        // A file that was removed since is still seen by the newest snapshot.
+        // Of a file that was removed since: the one that it belonged to last. Its folder may have become one after older
+        // snapshots were taken.
         let stored = self.transactions.store().get(&key).await.map_err(failed)?;
         let value = match stored {
             Some(stored) => Some(stored),
             None => {
                 let saved = self.transactions.all_saved(&key).await.map_err(failed)?;
-                saved.into_values().find_map(Saved::value)
+                saved.into_values().rev().find_map(Saved::value)
             }
         };
         value.map(|bytes| self.subvolume_in(ino, &bytes)).transpose()

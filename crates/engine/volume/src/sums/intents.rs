@@ -75,6 +75,8 @@ pub(super) struct Intents {
     unrecorded: RefCell<BTreeSet<Key>>,
     /// Those of them that the transaction has which is being committed; if that is refused the next one has them.
     recording: RefCell<BTreeSet<Key>>,
+    /// The records of those of them whose files were removed since, which a later transaction has.
+    removed: RefCell<BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
     /// All go as soon as nobody writes.
     closing: Cell<bool>,
     /// The next transaction takes all that is held.
@@ -165,6 +167,9 @@ impl Intents {
             let key = (ino, *region);
             self.unrecorded.borrow_mut().remove(&key);
             if let Some(intent) = table.remove(&key) {
+                if self.recording.borrow().contains(&key) {
+                    self.removed.borrow_mut().extend([intent.record(&key)]);
+                }
                 self.held.set(self.held.get() - intent.held.len());
                 self.doubtful.set(self.doubtful.get() - usize::from(intent.doubtful));
                 self.stale.set(self.stale.get() - usize::from(!intent.stale.is_empty()));
@@ -178,10 +183,22 @@ impl Intents {
         self.held.get() > HELD_MAX
     }
 
+    /// Regions whose checksums may be of before the last crash.
+    pub(super) fn in_doubt(&self) -> usize {
+        self.doubtful.get()
+    }
+
     /// Checksums of the region may be of before the last crash.
     pub(super) fn is_doubtful(&self, region: Key) -> bool {
         self.doubtful.get() > 0
             && self.table.borrow().get(&region).is_some_and(|intent| intent.doubtful)
+    }
+
+    /// The region is not known to be right, or has copies of which the last writes may not be durable.
+    pub(super) fn is_unsettled(&self, region: Key) -> bool {
+        let is_open = |intent: &Intent| intent.doubtful || intent.copied;
+        self.table.borrow().get(&region).is_some_and(is_open)
+            || self.going.borrow().contains(&region)
     }
 
     /// The bricks whose copies of the region have lost something.
@@ -258,6 +275,19 @@ impl Intents {
         !self.unrecorded.borrow().is_empty()
     }
 
+    /// The same for the transaction that is being committed, which is not to tell of files that were removed since: after a crash
+    /// they may be there, and their blocks written over.
+    pub(super) fn take_late(&self) -> Vec<Change> {
+        let mut records = self.take_unrecorded();
+        let removed = self.removed.borrow();
+        for (key, value) in &mut records {
+            if let Some(before) = removed.get(key) {
+                value.clone_from(before);
+            }
+        }
+        records
+    }
+
     /// The records of those.
     pub(super) fn take_unrecorded(&self) -> Vec<Change> {
         let mut regions = self.unrecorded.take();
@@ -304,6 +334,8 @@ impl Intents {
     pub(super) fn take_due(&self, now: u64, closed: TransactionNr) -> Vec<Change> {
         let mut records = Vec::new();
         let all = self.all_held.take() || self.holds_much();
+        // This transaction has what removed them.
+        self.removed.borrow_mut().clear();
         self.table.borrow_mut().retain(|region, intent| {
             let is_due = self.is_due(intent, now);
             if is_due || all {
@@ -332,5 +364,32 @@ impl Intents {
     pub(super) fn committed(&self) {
         self.going.borrow_mut().clear();
         self.recording.borrow_mut().clear();
+        self.removed.borrow_mut().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_keeps_the_mark_of_a_file_that_a_later_one_removes() {
+        let (intents, region) = (Intents::default(), (3, 0));
+        intents.begin(region, 1, true);
+        intents.end(region, 0);
+        intents.lost(2);
+        let marked = IntentRecord { written_over: true, stale: vec![2] }.encode();
+        assert!(marked.is_some());
+        let key = keys::intent(3, 0);
+        assert_eq!(intents.take_due(0, 1), [(key.clone(), marked.clone())]);
+        // While that is being committed the file is removed, and another brick fails.
+        intents.remove(3);
+        intents.begin((4, 0), 2, true);
+        intents.lost(1);
+        let late = intents.take_late();
+        assert!(late.contains(&(key.clone(), marked)), "{late:?}");
+        intents.committed();
+        let next = intents.take_due(0, 2);
+        assert!(next.iter().all(|(of, record)| *of != key || record.is_none()), "{next:?}");
     }
 }

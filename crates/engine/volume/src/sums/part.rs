@@ -114,17 +114,30 @@ impl Sums {
         self.on
     }
 
-    /// Finds the intents that an earlier life has left.
+    /// Finds the intents that an earlier life has left. One that marks copies as stale is committed before the files that
+    /// are new then: of a file that is not there it goes.
     ///
     /// # Errors
     /// When the store fails.
     pub async fn find_doubtful(&self) -> Result<(), Errno> {
         let mut from = self.on.then(|| keys::intent(0, 0));
+        let mut last: Option<(Ino, bool)> = None;
         while let Some(start) = from.take() {
             let end = keys::after(&keys::intent(0, 0)[..1]);
             let (pairs, next) = self.transactions.scanned(&start, &end, AT_ONCE).await?;
             for (key, value) in &pairs {
                 if let (Some(ino), Some(region)) = (keys::ino_of(key), keys::second_of(key)) {
+                    let is_there = match last.filter(|(of, _)| *of == ino) {
+                        Some((_, is_there)) => is_there,
+                        None => self.transactions.stored(&keys::inode(ino)).await?.is_some(),
+                    };
+                    last = Some((ino, is_there));
+                    if !is_there {
+                        if self.transactions.writable().is_ok() {
+                            self.transactions.set(key.clone(), None);
+                        }
+                        continue;
+                    }
                     let record = IntentRecord::parse(ino, region, value);
                     let record = record.map_err(|error| self.transactions.damaged(&error))?;
                     self.intents.found((ino, region), &record);
@@ -306,9 +319,19 @@ impl Sums {
         self.intents.is_doubtful(region_of((ino, block / PER_WINDOW)))
     }
 
+    /// The region of a block may have copies that are not equal, or not known to be durable, or checksums that are of before.
+    pub fn is_unsettled(&self, ino: Ino, block: u64) -> bool {
+        self.intents.is_unsettled(region_of((ino, block / PER_WINDOW)))
+    }
+
     /// The bricks whose copies of a block have lost something, perhaps.
     pub fn stale_at(&self, ino: Ino, block: u64) -> Stale {
         self.intents.stale_in(region_of((file_of(ino), block / PER_WINDOW)))
+    }
+
+    /// Regions whose checksums may be of before the last crash.
+    pub fn in_doubt(&self) -> usize {
+        self.intents.in_doubt()
     }
 
     /// The regions that are in doubt, or have copies that miss something.
@@ -402,7 +425,7 @@ impl Part for Sums {
     }
 
     fn late(&self) -> Vec<Change> {
-        self.intents.take_unrecorded()
+        self.intents.take_late()
     }
 
     fn needed(&self) -> TransactionNr {

@@ -107,6 +107,46 @@ fn after_a_mount_a_directory_is_read_once() {
 }
 
 #[test]
+fn entries_that_are_looked_for_in_order_are_read_ahead() {
+    const FILES: u32 = 3000;
+    let (world, store) = World::new(128 << 10, &[8]);
+    let (volume, _) = mount(&world, &store);
+    world.shard.block_on(async move {
+        for number in 0..FILES {
+            make(&volume, ROOT, &format!("f{number}"), Kind::File).await.unwrap();
+        }
+        volume.close().await.unwrap();
+    });
+    let each = async |volume: &Volume, numbers: &mut dyn Iterator<Item = u32>, removes: bool| {
+        for number in numbers {
+            let name = format!("f{number}");
+            let ino = volume.lookup(ROOT, name.as_bytes()).await.unwrap().attr.ino;
+            if removes {
+                volume.unlink(ROOT, name.as_bytes()).await.unwrap();
+            }
+            volume.forget(ino, 1);
+        }
+    };
+    // Not so many that all names are read, which takes one look-up in 32 that asks.
+    let part = FILES / 40;
+    for removes in [false, true] {
+        let (volume, reads) = mount(&world, &store);
+        world.shard.block_on(async move {
+            volume.attr(ROOT).await.unwrap();
+            reads.set(0);
+            each(&volume, &mut (0..part), removes).await;
+            // Two that had to be asked for, with their files, and what comes after them.
+            assert_eq!(reads.get(), 2 * 2 + 2, "in the order in which they were made");
+            each(&volume, &mut (FILES - part..FILES).rev(), removes).await;
+            assert_eq!(reads.get(), 2 * (2 * 2 + 2), "in the order of reading");
+            volume.sync().await.unwrap();
+            assert_eq!(volume.check(false).await.unwrap().found, 0);
+            volume.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
 fn attributes_are_there_after_a_mount_and_go_with_their_file() {
     let (world, store) = World::new(128 << 10, &[8]);
     let (volume, _) = mount(&world, &store);

@@ -5,6 +5,8 @@ use super::*;
 use crate::NewJob;
 use braid_device::IoErrorKind;
 use braid_filesystem::{Allocate, SetAttr};
+use braid_format::volume::keys;
+use braid_format::volume::sums::IntentRecord;
 use braid_shard::buffer::SharedMemory;
 use std::sync::Arc;
 
@@ -44,6 +46,20 @@ fn mount_without(world: &World, store: &ModelStore, missing: &[usize]) -> Rc<Vol
     });
     let shard = world.shard.clone();
     world.shard.block_on(async move { Volume::mount(&shard, from).await }).unwrap()
+}
+
+#[test]
+fn a_mark_of_a_file_of_which_a_crash_has_left_no_record_goes_though_its_brick_is_away() {
+    let (world, store) = World::with_copies(STRIPE, &[8, 8, 8], 2);
+    let mark = IntentRecord { written_over: false, stale: vec![1] }.encode();
+    world.shard.block_on(store.commit(vec![(keys::intent(4711, 0), mark)])).unwrap();
+    let volume = mount_without(&world, &store, &[1]);
+    world.shard.block_on(async move {
+        is_well(&volume).await;
+        volume.sync_all().await.unwrap();
+        assert_eq!(store.get(&keys::intent(4711, 0)).await, Ok(None));
+        volume.close().await.unwrap();
+    });
 }
 
 #[test]
@@ -354,4 +370,45 @@ fn a_brick_that_is_gone_for_good_is_removed_and_what_it_held_is_made_again() {
         let ino = volume.resolve(b"/a").await.unwrap();
         assert!(read_all(&volume, ino).await == content, "one of two is enough");
     });
+}
+
+#[test]
+fn a_copy_that_missed_a_write_is_made_again_beside_what_a_snapshot_has_of_it() {
+    let (world, store) = World::with_copies(STRIPE, &[8, 8, 8], 2);
+    let old = vec![3; 4 * STRIPE as usize];
+    let mut new = old.clone();
+    let part = STRIPE as usize / 2;
+    new[part..3 * STRIPE as usize].fill(5);
+    let (volume, written) = (world.mount(&store), old.clone());
+    world.shard.block_on(async move {
+        let ino = file(&volume, "f").await;
+        write(&volume, ino, 0, &written).await.unwrap();
+        volume.take_snapshot(ROOT, "then").await.unwrap();
+        volume.close().await.unwrap();
+    });
+    let (volume, written) = (mount_without(&world, &store, &[1]), new.clone());
+    world.shard.block_on(async move {
+        let ino = volume.resolve(b"/f").await.unwrap();
+        write(&volume, ino, part as u64, &written[part..3 * STRIPE as usize]).await.unwrap();
+        volume.close().await.unwrap();
+    });
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        // It may have begun by itself.
+        let _ = volume.start_job(NewJob::Copies).await;
+        volume.wait_job().await.unwrap();
+        is_well(&volume).await;
+        volume.close().await.unwrap();
+    });
+    for missing in 0..3 {
+        let volume = mount_without(&world, &store, &[missing]);
+        let (old, new) = (old.clone(), new.clone());
+        world.shard.block_on(async move {
+            let now = volume.resolve(b"/f").await.unwrap();
+            let then = volume.resolve(b"/.snapshots/then/f").await.unwrap();
+            assert!(read_all(&volume, now).await == new, "without brick {missing}");
+            assert!(read_all(&volume, then).await == old, "without brick {missing}");
+            volume.close().await.unwrap();
+        });
+    }
 }

@@ -30,7 +30,7 @@ pub(super) struct Frail {
 }
 
 impl Frail {
-    fn new(ram: &Ram, volatile_cache: bool) -> Frail {
+    pub(super) fn new(ram: &Ram, volatile_cache: bool) -> Frail {
         let inner = ram.device();
         let info = DeviceInfo { volatile_cache, ..inner.info().clone() };
         Frail { info, inner, moods: Rc::default() }
@@ -38,6 +38,10 @@ impl Frail {
 
     pub(super) fn hold(&self) {
         self.moods.holds.set(true);
+    }
+
+    pub(super) fn hold_no_more(&self) {
+        self.moods.holds.set(false);
     }
 
     pub(super) fn fail(&self, kind: IoErrorKind) {

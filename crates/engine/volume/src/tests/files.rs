@@ -3,10 +3,15 @@
 use super::*;
 use braid_filesystem::{Allocate, Opening, Seek, SetAttr};
 
-const LONGEST: u64 = 700_000;
+pub(super) const LONGEST: u64 = 700_000;
 
 /// One random operation on the file and on what it should hold.
-async fn step(volume: &Volume, ino: Ino, model: &mut Vec<u8>, random: &mut fastrand::Rng) {
+pub(super) async fn step(
+    volume: &Volume,
+    ino: Ino,
+    model: &mut Vec<u8>,
+    random: &mut fastrand::Rng,
+) {
     let offset = random.u64(..LONGEST);
     let align = if random.bool() { !4095 } else { !0 };
     let (offset, len) = (offset & align, random.u64(1..200_000) & align | 1);

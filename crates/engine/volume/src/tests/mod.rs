@@ -2,6 +2,7 @@
 
 mod asked;
 mod checking;
+mod common;
 mod copies;
 mod cut;
 mod durability;
@@ -9,6 +10,7 @@ mod failing;
 mod files;
 mod jobs;
 mod kept;
+mod leases;
 mod mounting;
 mod names;
 mod quota;

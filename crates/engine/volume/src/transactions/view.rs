@@ -8,10 +8,13 @@ use super::Transactions;
 use braid_format::volume::keys;
 use braid_format::volume::snapshot::{INO_END, Saved, in_snapshot, snapshot_of};
 use braid_kv::{Pair, StoreError};
+use braid_shard::plant::planted;
 use std::collections::BTreeMap;
 
 /// Saved values that are looked for at a time.
 const AT_ONCE: usize = 256;
+/// Added to a record's key this comes behind the keys of all values that are saved of it, as [`keys::saved`] makes them.
+const BEHIND_SAVED: [u8; 6] = [0, 0xff, 0xff, 0xff, 0xff, 0];
 
 /// The key without the snapshot in its file number. The end of a range may be shorter than that number.
 fn real(key: &[u8]) -> Vec<u8> {
@@ -99,9 +102,9 @@ impl Transactions {
         }
         let now = self.store.scan(&from, &to, limit).await?;
         let mut next = (now.len() >= limit).then(|| {
-            let mut next = now.last().map_or_else(|| to.clone(), |(key, _)| key.clone());
-            next.push(0);
-            next
+            // Behind all that is saved of the last one, which goes with it.
+            let behind = if planted("last-listed-as-now") { &[0][..] } else { &BEHIND_SAVED };
+            now.last().map_or_else(|| to.clone(), |(key, _)| [key, behind].concat())
         });
         let mut found: BTreeMap<Vec<u8>, Option<Vec<u8>>> =
             now.into_iter().map(|(key, value)| (key, Some(value))).collect();

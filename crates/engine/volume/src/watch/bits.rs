@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn extent(start: u64, blocks: u16) -> Extent {
-        Extent { start, written: 0, blocks, brick: 1 }
+        Extent { start, blocks, brick: 1, ..Extent::HOLE }
     }
 
     #[test]

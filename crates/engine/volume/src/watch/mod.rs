@@ -85,7 +85,7 @@ impl Watch {
         }
     }
 
-    /// A stripe has another extent. With the old one: a snapshot still has it.
+    /// A stripe has another extent. With the old one: others still have it. A common extent is seen with its owners.
     pub fn extent(&self, ino: Ino, stripe: u64, (old, stays): (Extent, bool), new: Extent) {
         let mut walked = self.extents.borrow_mut();
         if (ino, stripe / PER_GROUP) >= walked.to {
@@ -102,8 +102,22 @@ impl Watch {
             if !stays {
                 walked.bits.unname(&old);
             }
-            walked.bits.name(&new);
+            if !new.common {
+                walked.bits.name(&new);
+            }
         }
+    }
+
+    /// A common extent lies elsewhere now.
+    pub fn common_moved(&self, old: &Extent, new: &Extent) {
+        let mut walked = self.extents.borrow_mut();
+        walked.bits.unname(old);
+        walked.bits.name_kept(new);
+    }
+
+    /// A common extent has no owner any more, and is free.
+    pub fn common_freed(&self, old: &Extent) {
+        self.extents.borrow_mut().bits.unname(old);
     }
 }
 

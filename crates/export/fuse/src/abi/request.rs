@@ -2,13 +2,12 @@
 
 use super::fields::Fields;
 use super::ioctl;
-use crate::work::{Durable, Name, Node, Opening, Work, WriteHow};
+use crate::work::{Durable, Held, Name, Node, Opening, Work, WriteHow};
 use braid_filesystem::{
     Allocate, Caller, Ino, Kind, MODE_MASK, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT,
     RenameFlags, Seek, SetAttr, SetTime, Time, XattrMode,
 };
 use braid_shard::BufMut;
-use braid_shard::sync::Share;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -76,6 +75,7 @@ pub(crate) mod opcode {
     pub const READDIRPLUS: u32 = 44;
     pub const RENAME2: u32 = 45;
     pub const LSEEK: u32 = 46;
+    pub const COPY_FILE_RANGE: u32 = 47;
     pub const TMPFILE: u32 = 51;
     pub const STATX: u32 = 52;
 }
@@ -142,10 +142,10 @@ impl WriteHead {
         Some(WriteHead { open, offset, size: size as usize, how })
     }
 
-    /// The write of `data` to file `ino`; `share` as in [`Work::Write`].
-    pub fn of(&self, ino: Ino, data: BufMut, share: Option<Share>) -> Work {
+    /// The write of `data` to file `ino`; `held` as in [`Work::Write`].
+    pub fn of(&self, ino: Ino, data: BufMut, held: Option<Held>) -> Work {
         let &WriteHead { open, offset, how, .. } = self;
-        Work::Write { ino, open, offset, data, how, share }
+        Work::Write { ino, open, offset, data, how, held }
     }
 }
 
@@ -350,6 +350,18 @@ fn parse_fields(header: &Header, fields: &mut Fields<'_>) -> Option<Result<Work,
             };
             let Ok(offset) = u64::try_from(offset) else { return Some(Err(Errno::NXIO)) };
             Work::Seek { ino, offset, what, current: false }
+        }
+        opcode::COPY_FILE_RANGE => {
+            fields.skip(8)?;
+            let from = (ino, fields.u64()?);
+            let to = fields.u64()?;
+            fields.skip(8)?;
+            let to = (to, fields.u64()?);
+            let len = fields.u64()?;
+            if fields.u64()? != 0 {
+                return Some(Err(Errno::INVAL));
+            }
+            Work::CopyRange { caller, from, to, len }
         }
         opcode::IOCTL => return ioctl::parse(caller, ino, fields),
         // Nothing is held back here, so there is nothing to flush; look-ups keep a directory in existence, so that the

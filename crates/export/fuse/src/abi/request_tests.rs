@@ -92,11 +92,31 @@ fn names_end_with_a_zero_byte_and_two_follow_each_other() {
 
 #[test]
 fn what_the_kernel_does_by_itself_is_not_implemented_here() {
-    // Flush, opendir, locks, access, interrupt, bmap, poll, copy_file_range, and one that there is not yet.
-    for opcode in [25, 27, 31, 32, 33, 34, 36, 37, 40, 47, 4000] {
+    // Flush, opendir, locks, access, interrupt, bmap, poll, and one that there is not yet.
+    for opcode in [25, 27, 31, 32, 33, 34, 36, 37, 40, 4000] {
         assert!(matches!(parsed(opcode, &[0; 64]), Err(Errno::NOSYS)), "{opcode}");
     }
     assert!(matches!(parsed(opcode::IOCTL, &[0; 64]), Err(Errno::NOTTY)));
+}
+
+#[test]
+fn a_copy_says_from_where_to_where() {
+    let body = body(&[
+        &7u64.to_ne_bytes(),
+        &100u64.to_ne_bytes(),
+        &9u64.to_ne_bytes(),
+        &8u64.to_ne_bytes(),
+        &200u64.to_ne_bytes(),
+        &50u64.to_ne_bytes(),
+        &0u64.to_ne_bytes(),
+    ]);
+    let parsed_one = parsed(opcode::COPY_FILE_RANGE, &body);
+    let Ok(Work::CopyRange { from, to, len, .. }) = parsed_one else {
+        panic!("it is asked to copy")
+    };
+    assert_eq!((from.1, to, len), (100, (9, 200), 50));
+    let flagged = [&body[..48], &1u64.to_ne_bytes()[..]].concat();
+    assert!(matches!(parsed(opcode::COPY_FILE_RANGE, &flagged), Err(Errno::INVAL)));
 }
 
 #[test]

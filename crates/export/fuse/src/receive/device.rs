@@ -3,21 +3,18 @@
 //! Each turn of the shard reads a bounded number of requests, so that those that were started reach the bricks first. The
 //! requests in flight are bounded too: with too many bytes of writes in flight, nothing is read until some have ended.
 
-use super::asked::{Asked, asked};
-use super::ring::Uring;
+use super::crowd::Crowd;
+use super::taker::Taker;
 use super::vigil::Vigil;
 use crate::abi::request::{Header, WriteHead, opcode};
 use crate::abi::{BEFORE_PAYLOAD, READ_MIN};
-use crate::channel::{Channel, Received, body};
-use crate::reply::{Reply, Worker};
-use crate::serve::{self, Server};
-use braid_filesystem::FileSystem;
+use crate::channel::{Received, body};
+use crate::reply::Way;
 use braid_shard::BufMut;
 use braid_shard::ring::RingOp;
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
+use std::any::Any;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// Payloads up to so many bytes are copied out of the buffer that requests are read into; for longer ones that costs
 /// more than another buffer.
@@ -27,44 +24,42 @@ const REQUESTS_AT_ONCE: usize = 16;
 const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// Reads requests until the mount ends.
-pub(crate) struct Receiver<F> {
-    server: Rc<Server<F>>,
-    channel: Arc<Channel>,
-    /// Waits for requests, and sends some replies.
-    worker: Worker,
-    /// The other way that requests come.
-    uring: Option<Rc<Uring<F>>>,
+pub(crate) struct Receiver<T> {
+    taker: Rc<T>,
+    /// The device.
+    way: Way,
+    /// The other way that requests come, which lasts as long as this one.
+    uring: Option<Rc<dyn Any>>,
     /// The longest payload.
     largest: usize,
     head: [u8; BEFORE_PAYLOAD],
     scratch: Vec<u8>,
     vigil: Vigil,
+    crowd: Crowd,
 }
 
-impl<F: FileSystem + 'static> Receiver<F> {
+impl<T: Taker> Receiver<T> {
+    /// Reads from the device of `way`, payloads up to `largest` bytes.
     pub(crate) fn new(
-        server: Rc<Server<F>>,
-        channel: Arc<Channel>,
-        descriptor: Rc<OwnedFd>,
+        taker: Rc<T>,
+        way: Way,
         largest: usize,
-        uring: Option<Rc<Uring<F>>>,
-    ) -> Receiver<F> {
-        let largest = largest.max(READ_MIN);
-        let worker = Worker { shard: server.shard.clone(), descriptor };
+        uring: Option<Rc<dyn Any>>,
+    ) -> Receiver<T> {
         Receiver {
-            server,
-            channel,
-            worker,
+            taker,
+            way,
             uring,
-            largest,
+            largest: largest.max(READ_MIN),
             head: [0; BEFORE_PAYLOAD],
             scratch: Vec::new(),
             vigil: Vigil::default(),
+            crowd: Crowd::default(),
         }
     }
 
     fn buffer(&self) -> BufMut {
-        self.server.shard.pool().get(self.largest)
+        self.taker.shard().pool().get(self.largest)
     }
 
     /// To the end.
@@ -75,19 +70,27 @@ impl<F: FileSystem + 'static> Receiver<F> {
         let mut buffer = self.buffer();
         let (mut requests, mut bytes) = (0, 0);
         loop {
-            let len = match self.channel.receive(&mut self.head, &mut buffer)? {
+            let len = match self.way.channel.receive(&mut self.head, &mut buffer)? {
                 Received::Request(len) => len,
                 Received::End => return Ok(()),
                 Received::Nothing => {
                     (requests, bytes) = (0, 0);
-                    match self.stays_awake() {
-                        true => self.server.shard.next_turn().await,
-                        false => self.readable().await?,
+                    let stays = self.stays_awake();
+                    self.crowd.was_empty(!stays);
+                    self.taker.crowd(self.crowd.waiting());
+                    if stays {
+                        self.taker.shard().next_turn().await;
+                    } else if !self.taker.until_wanted().await {
+                        return Ok(());
+                    } else {
+                        self.readable().await?;
                     }
                     continue;
                 }
             };
             self.vigil.came();
+            self.crowd.came();
+            self.taker.crowd(self.crowd.waiting());
             let Some(header) =
                 Header::parse(&self.head).filter(|header| header.len as usize == len)
             else {
@@ -99,7 +102,7 @@ impl<F: FileSystem + 'static> Receiver<F> {
                     buffer = self.write(&header, buffer, len).await;
                 }
                 opcode::DESTROY => {
-                    Reply::new(&self.channel, header.unique).done();
+                    self.way.reply(header.unique, false).done();
                     return Ok(());
                 }
                 _ => self.start(&header, &buffer, len),
@@ -107,43 +110,28 @@ impl<F: FileSystem + 'static> Receiver<F> {
             requests += 1;
             if requests >= REQUESTS_AT_ONCE || bytes >= BYTES_AT_ONCE {
                 (requests, bytes) = (0, 0);
-                self.server.shard.next_turn().await;
+                self.taker.shard().next_turn().await;
             }
         }
     }
 
     fn stays_awake(&mut self) -> bool {
         // Over io_uring nobody waits for what comes here.
-        self.uring.is_none() && self.vigil.stays(self.server.shard.now(), self.server.is_idle())
+        self.uring.is_none() && self.vigil.stays(self.taker.shard().now(), self.taker.is_idle())
     }
 
     async fn readable(&self) -> std::io::Result<()> {
-        let wait = RingOp::Readable { fd: Rc::clone(&self.worker.descriptor) };
-        match self.server.shard.perform(wait).await {
+        let wait = RingOp::Readable { fd: Rc::clone(&self.way.worker.descriptor) };
+        match self.taker.shard().perform(wait).await {
             Some((result, _)) if result >= 0 => Ok(()),
             Some((error, _)) => Err(std::io::Error::from_raw_os_error(-error)),
             None => Err(std::io::Error::other("the shard cannot wait for requests")),
         }
     }
 
-    fn reply(&self, header: &Header, ends_a_users_call: bool) -> Reply {
-        match ends_a_users_call {
-            true => Reply::by_worker(&self.worker, header.unique),
-            false => Reply::new(&self.channel, header.unique),
-        }
-    }
-
     fn start(&mut self, header: &Header, rest: &[u8], len: usize) {
         let body = body(&self.head, rest, len, &mut self.scratch);
-        match asked(&self.server, header, body) {
-            Asked::Work(work) => {
-                let reply = self.reply(header, work.ends_a_users_call());
-                serve::begin(&self.server, work, reply);
-            }
-            // Nobody waits for a reply about what was forgotten.
-            Asked::Nothing(Ok(())) => {}
-            Asked::Nothing(Err(error)) => Reply::new(&self.channel, header.unique).error(error),
-        }
+        self.taker.take(header, body, &self.way);
     }
 
     /// Starts a write whose payload is at the front of `buffer`; gives the buffer for what comes next.
@@ -152,19 +140,16 @@ impl<F: FileSystem + 'static> Receiver<F> {
         let Some(head) = head.filter(|head| {
             head.size == len.saturating_sub(BEFORE_PAYLOAD) && head.size <= buffer.len()
         }) else {
-            Reply::new(&self.channel, header.unique).error(Errno::INVAL);
+            self.way.reply(header.unique, false).error(Errno::INVAL);
             return buffer;
         };
         let (data, next) = if head.size <= COPIED_MAX {
-            (self.server.shard.pool().copy_of(&buffer[..head.size]), buffer)
+            (self.taker.shard().pool().copy_of(&buffer[..head.size]), buffer)
         } else {
             buffer.truncate(head.size);
             (buffer, self.buffer())
         };
-        let share = self.server.writes.take(data.len() as u64).await;
-        let work = head.of(header.ino, data, Some(share));
-        let reply = self.reply(header, work.ends_a_users_call());
-        serve::begin(&self.server, work, reply);
+        self.taker.take_write(header, head, data, &self.way).await;
         next
     }
 }

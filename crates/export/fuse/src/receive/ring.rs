@@ -1,8 +1,9 @@
 //! Requests as they come over io_uring: taken from the entry that they are in, and each started as a task.
 
-use super::asked::{self, Asked};
+use super::asked::{Asked, asked};
+use super::taking::Taking;
 use super::vigil::Vigil;
-use crate::abi::request::{WriteHead, opcode};
+use crate::abi::request::{Header, WriteHead, opcode};
 use crate::abi::ring::{self, Arrived};
 use crate::reply::Reply;
 use crate::serve::{self, Server};
@@ -15,9 +16,47 @@ use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
+/// Takes the requests of one mount that come over io_uring, on one shard.
+pub(crate) trait RingTaker: Taking {
+    /// Starts a request that is no write, which came in an entry, or gives its answer: nothing more, or an error. The entry's memory
+    /// is free when this has returned.
+    fn start(
+        self: &Rc<Self>,
+        header: &Header,
+        body: &[u8],
+        entries: &Rc<Entries>,
+        nr: usize,
+    ) -> Option<Result<(), Errno>>;
+
+    /// Starts a write.
+    fn write(self: &Rc<Self>, header: &Header, head: WriteHead, data: BufMut, reply: Reply);
+}
+
+impl<F: FileSystem + 'static> RingTaker for Server<F> {
+    fn start(
+        self: &Rc<Self>,
+        header: &Header,
+        body: &[u8],
+        entries: &Rc<Entries>,
+        nr: usize,
+    ) -> Option<Result<(), Errno>> {
+        match asked(self, header, body) {
+            Asked::Work(work) => {
+                serve::begin(self, work, Reply::into_entry(entries, nr));
+                None
+            }
+            Asked::Nothing(answer) => Some(answer),
+        }
+    }
+
+    fn write(self: &Rc<Self>, header: &Header, head: WriteHead, data: BufMut, reply: Reply) {
+        serve::begin(self, head.of(header.ino, data, None), reply);
+    }
+}
+
 /// Receives the requests of one mount as long as it lives.
-pub(crate) struct Uring<F> {
-    server: Rc<Server<F>>,
+pub(crate) struct Uring<T> {
+    taker: Rc<T>,
     entries: Rc<Entries>,
     scratch: RefCell<Vec<u8>>,
     vigil: RefCell<Vigil>,
@@ -27,63 +66,60 @@ pub(crate) struct Uring<F> {
     changed: Rc<Notify>,
 }
 
-impl<F: FileSystem + 'static> Uring<F> {
+impl<T: RingTaker> Uring<T> {
     /// Makes `entries` known to the kernel, which sends requests there when it knows all of them.
-    pub fn start(server: Rc<Server<F>>, entries: Rc<Entries>) -> Rc<Uring<F>> {
-        let changed = Rc::new(Notify::new(&server.shard));
+    pub fn start(taker: Rc<T>, entries: Rc<Entries>) -> Rc<Uring<T>> {
+        let changed = Rc::new(Notify::new(taker.shard()));
         let uring = Rc::new(Uring {
-            server,
+            taker,
             entries,
             scratch: RefCell::default(),
             vigil: RefCell::default(),
             came: Cell::new(0),
             changed,
         });
-        let sink: Weak<Uring<F>> = Rc::downgrade(&uring);
+        let sink: Weak<Uring<T>> = Rc::downgrade(&uring);
         uring.entries.register(Weak::clone(&sink) as _);
-        uring.server.shard.spawn(stay_awake(sink, Rc::clone(&uring.changed)));
+        uring.taker.shard().spawn(stay_awake(sink, Rc::clone(&uring.changed)));
         uring
     }
 
     fn arrived(&self, nr: usize, memory: BufMuts) {
         let Some((headers, payload)) = self.entries.arrived(nr, memory) else { return };
-        let asked = match ring::parse(&headers) {
-            Some(arrived) if arrived.payload <= payload.len() => self.asked(&arrived, payload),
-            _ => Asked::Nothing(Err(Errno::INVAL)),
-        };
-        // From here on all of the entry's memory but a write's data is there for the reply.
-        drop(headers);
-        let reply = Reply::into_entry(&self.entries, nr);
-        match asked {
-            Asked::Work(work) => serve::begin(&self.server, work, reply),
-            Asked::Nothing(Ok(())) => reply.done(),
-            Asked::Nothing(Err(error)) => reply.error(error),
+        match self.take(headers, payload, nr) {
+            None => {}
+            Some(Ok(())) => Reply::into_entry(&self.entries, nr).done(),
+            Some(Err(error)) => Reply::into_entry(&self.entries, nr).error(error),
         }
     }
 
-    fn asked(&self, arrived: &Arrived<'_>, mut payload: BufMut) -> Asked {
-        if arrived.header.opcode == opcode::WRITE {
-            let head = WriteHead::parse(arrived.fields).filter(|head| head.size == arrived.payload);
-            let Some(head) = head else { return Asked::Nothing(Err(Errno::INVAL)) };
-            payload.truncate(head.size);
-            return Asked::Work(head.of(arrived.header.ino, payload, None));
-        }
-        let mut scratch = self.scratch.borrow_mut();
-        let body = if arrived.payload == 0 {
-            arrived.fields
-        } else if arrived.fields.is_empty() {
-            &payload[..arrived.payload]
-        } else {
-            scratch.clear();
-            scratch.extend_from_slice(arrived.fields);
-            scratch.extend_from_slice(&payload[..arrived.payload]);
-            &scratch
+    /// Begins the request in entry `nr`, or gives its answer. A request may be answered before its start returns, and a reply
+    /// needs the entry's memory, so that all of it but a write's data is let go of first.
+    fn take(&self, headers: BufMut, mut payload: BufMut, nr: usize) -> Option<Result<(), Errno>> {
+        let arrived = ring::parse(&headers).filter(|arrived| arrived.payload <= payload.len());
+        let Some(Arrived { header, fields, payload: len }) = arrived else {
+            return Some(Err(Errno::INVAL));
         };
-        asked::asked(&self.server, &arrived.header, body)
+        if header.opcode == opcode::WRITE {
+            let head = WriteHead::parse(fields).filter(|head| head.size == len);
+            let Some(head) = head else { return Some(Err(Errno::INVAL)) };
+            payload.truncate(head.size);
+            drop(headers);
+            self.taker.write(&header, head, payload, Reply::into_entry(&self.entries, nr));
+            return None;
+        }
+        let mut body = self.scratch.take();
+        body.clear();
+        body.extend_from_slice(fields);
+        body.extend_from_slice(&payload[..len]);
+        drop((headers, payload));
+        let answer = self.taker.start(&header, &body, &self.entries, nr);
+        self.scratch.replace(body);
+        answer
     }
 }
 
-impl<F: FileSystem + 'static> RingSink for Uring<F> {
+impl<T: RingTaker> RingSink for Uring<T> {
     fn ring_done(&self, token: u64, result: i32, op: RingOp) {
         let RingOp::Command(command) = op else { return };
         if let Some(error) = unexpected(result) {
@@ -101,14 +137,14 @@ impl<F: FileSystem + 'static> RingSink for Uring<F> {
     }
 }
 
-impl<F> Drop for Uring<F> {
+impl<T> Drop for Uring<T> {
     fn drop(&mut self) {
         self.changed.notify_all();
     }
 }
 
 /// Keeps the shard awake for a moment after each request, as long as the mount lives.
-async fn stay_awake<F: FileSystem + 'static>(uring: Weak<Uring<F>>, changed: Rc<Notify>) {
+async fn stay_awake<T: RingTaker>(uring: Weak<Uring<T>>, changed: Rc<Notify>) {
     let mut seen = 0;
     loop {
         let has_changed = || match uring.upgrade() {
@@ -117,16 +153,112 @@ async fn stay_awake<F: FileSystem + 'static>(uring: Weak<Uring<F>>, changed: Rc<
         };
         let Some(own) = changed.wait_for(has_changed).await else { return };
         seen = own.came.get();
-        let shard = own.server.shard.clone();
+        let shard = own.taker.shard().clone();
         drop(own);
         loop {
             // The requests that came in this turn are begun first.
             shard.next_turn().await;
             let Some(own) = uring.upgrade() else { return };
-            let is_awake = own.vigil.borrow_mut().stays(shard.now(), own.server.is_idle());
+            let is_awake = own.vigil.borrow_mut().stays(shard.now(), own.taker.is_idle());
             if !is_awake {
                 break;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::fields::Out;
+    use crate::receive::taking::Taking;
+    use braid_shard::Shard;
+    use braid_shard::reactor::{Nanos, Reactor};
+
+    /// Nothing happens here.
+    struct Still;
+
+    impl Reactor for Still {
+        fn now(&self) -> Nanos {
+            0
+        }
+
+        fn poll(&self) -> bool {
+            false
+        }
+
+        fn park(&self, _: Option<Nanos>, _: &dyn Fn() -> bool) {}
+    }
+
+    /// Notes what it is given, and if it could be answered at once.
+    struct Noting {
+        shard: Shard,
+        entries: Rc<Entries>,
+        seen: RefCell<Vec<(u32, Vec<u8>, bool)>>,
+    }
+
+    impl Taking for Noting {
+        fn shard(&self) -> &Shard {
+            &self.shard
+        }
+
+        fn is_idle(&self) -> bool {
+            true
+        }
+    }
+
+    impl RingTaker for Noting {
+        fn start(
+            self: &Rc<Self>,
+            header: &Header,
+            body: &[u8],
+            entries: &Rc<Entries>,
+            nr: usize,
+        ) -> Option<Result<(), Errno>> {
+            let is_free = entries.is_free(nr);
+            self.seen.borrow_mut().push((header.opcode, body.to_vec(), is_free));
+            Some(Ok(()))
+        }
+
+        fn write(self: &Rc<Self>, header: &Header, _: WriteHead, data: BufMut, reply: Reply) {
+            let bytes = data.to_vec();
+            drop(data);
+            let is_free = self.entries.is_free(0);
+            self.seen.borrow_mut().push((header.opcode, bytes, is_free));
+            reply.done();
+        }
+    }
+
+    /// A request in the memory of an entry.
+    fn request(entries: &Entries, opcode: u32, fields: &[u8], payload: &[u8]) -> BufMuts {
+        let mut memory = entries.memory(0).expect("nobody has it");
+        let len = (crate::abi::HEADER + fields.len() + payload.len()) as u32;
+        let head = Out::new().u32(len).u32(opcode).u64(7).u64(1).u32(0).u32(0).u32(0).u32(0);
+        memory[0][..head.bytes().len()].copy_from_slice(head.bytes());
+        memory[0][128..128 + fields.len()].copy_from_slice(fields);
+        let entry = Out::new().u64(0).u64(7).u32(payload.len() as u32).u32(0);
+        memory[0][256..][..entry.bytes().len()].copy_from_slice(entry.bytes());
+        memory[1][..payload.len()].copy_from_slice(payload);
+        memory
+    }
+
+    #[test]
+    fn a_request_can_be_answered_as_soon_as_it_begins() {
+        let shard = Shard::with_reactor(0, Rc::new(Still));
+        let fd = Rc::new(std::fs::File::open("/dev/null").expect("it is there").into());
+        let entries = Entries::new(&shard, fd, 4096, 0, (0, 1)).expect("queues");
+        let seen = RefCell::default();
+        let taker = Rc::new(Noting { shard, entries: Rc::clone(&entries), seen });
+        let uring = Uring::start(Rc::clone(&taker), Rc::clone(&entries));
+        uring.arrived(0, request(&entries, opcode::LOOKUP, b"", b"name\0"));
+        uring.arrived(0, request(&entries, opcode::GETXATTR, b"8 bytes.", b"security.x\0"));
+        let write = Out::new().u64(1).u64(0).u32(4).u32(0).u64(0).u32(0).u32(0);
+        uring.arrived(0, request(&entries, opcode::WRITE, write.bytes(), b"data"));
+        let expected = [
+            (opcode::LOOKUP, b"name\0".to_vec(), true),
+            (opcode::GETXATTR, b"8 bytes.security.x\0".to_vec(), true),
+            (opcode::WRITE, b"data".to_vec(), true),
+        ];
+        assert_eq!(*taker.seen.borrow(), expected);
     }
 }

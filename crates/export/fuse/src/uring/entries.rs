@@ -35,18 +35,20 @@ pub(crate) struct Entries {
 
 impl Entries {
     /// For a mount whose device is `fd`, with payloads up to `largest` bytes and about `memory` bytes for all of
-    /// them. `None` when the kernel does not tell how many queues there are.
+    /// them: the part `nr` of so many parts of all queues. `None` when the kernel does not tell how many queues there are.
     pub fn new(
         shard: &Shard,
         fd: Rc<OwnedFd>,
         largest: usize,
         memory: usize,
+        (nr, parts): (u16, u16),
     ) -> Option<Rc<Entries>> {
         let queues = cpus::possible()?;
         let each = memory / largest / usize::from(queues.max(1));
         let each = each.clamp(PER_QUEUE_MIN, PER_QUEUE_MAX);
         let of_queue = |queue| (0..each).map(move |_| Entry::new(shard, queue, largest));
-        let all = (0..queues).flat_map(of_queue).collect();
+        let own = (0..queues).filter(|queue| queue % parts.max(1) == nr);
+        let all = own.flat_map(of_queue).collect();
         let parked = (0..queues).map(|_| Cell::new(0)).collect();
         let sink = OnceCell::new();
         Some(Rc::new(Entries { shard: shard.clone(), fd, all, each, parked, sink }))
@@ -70,6 +72,13 @@ impl Entries {
     /// The headers and the payload of the request that has come into entry `nr` with `memory`.
     pub fn arrived(&self, nr: usize, memory: BufMuts) -> Option<(BufMut, BufMut)> {
         self.get(nr)?.arrived(memory)
+    }
+
+    /// The memory of an entry, as the kernel gives it back with a request.
+    #[cfg(test)]
+    pub fn memory(&self, nr: usize) -> Option<BufMuts> {
+        let (headers, payload) = self.all.get(nr)?.memory()?;
+        Some(smallvec::smallvec![headers, payload])
     }
 
     fn submit(&self, nr: usize, op: RingOp) {
@@ -129,7 +138,8 @@ impl Entries {
         }
     }
 
-    fn is_free(&self, nr: usize) -> bool {
+    /// True if nobody has a part of the memory of entry `nr`, so that its request can be answered now.
+    pub fn is_free(&self, nr: usize) -> bool {
         self.all.get(nr).is_none_or(Entry::is_free)
     }
 

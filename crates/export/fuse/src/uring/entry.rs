@@ -33,7 +33,7 @@ impl Entry {
         self.queue
     }
 
-    fn memory(&self) -> Option<(BufMut, BufMut)> {
+    pub(super) fn memory(&self) -> Option<(BufMut, BufMut)> {
         Some((self.headers.take()?, self.payload.take()?))
     }
 

@@ -9,7 +9,8 @@
 //! | `switch` | the parameter that switches it on |
 //!
 //! The kernel has a queue for each processor that the machine could have, and sends a request by that of the processor
-//! it was made on; all of them end in one shard's ring here. What is not asked for a reply (forgotten files, interrupts)
+//! it was made on; each of them ends in one shard's ring here, those of all processors in that of the file system where no
+//! further shard serves the mount. What is not asked for a reply (forgotten files, interrupts)
 //! goes on to come through /dev/fuse, and so does everything where the kernel has this switched off.
 
 mod cpus;

@@ -1,7 +1,9 @@
 //! A real kernel's FUSE over a file system in memory. Needs root and /dev/fuse, and says so where they are missing.
 
+mod killed;
 mod lifecycle;
 mod operations;
+mod several_shards;
 mod support;
 mod wedged;
 

@@ -16,8 +16,10 @@ pub const SUPERBLOCK_LEN: usize = 4096;
 pub const MAX_RUNS: usize = 64;
 /// The most bricks that can be missing at a time.
 pub const MAX_AWAY: usize = 128;
+/// The most bricks that hold the metadata and are told.
+pub const MAX_HOLDERS: usize = 3;
 /// Bytes behind the last field.
-pub(super) const RESERVED: usize = SUPERBLOCK_LEN - 2784;
+pub(super) const RESERVED: usize = SUPERBLOCK_LEN - 2792;
 
 /// Consecutive ids of bricks.
 #[derive(
@@ -84,6 +86,8 @@ pub(super) struct Raw {
     pub brick_ids: [RawRun; MAX_RUNS],
     pub away: [RawAway; MAX_AWAY],
     pub metadata_grown: [RawArea; MAX_GROWN],
+    pub holders: U16,
+    pub holder_ids: [U16; MAX_HOLDERS],
     pub reserved: [u8; RESERVED],
 }
 
@@ -104,7 +108,8 @@ const _: () = {
     assert!(offset_of!(Raw, away) == 496);
     assert!(offset_of!(Raw, growths) == 236);
     assert!(offset_of!(Raw, metadata_grown) == 2544);
-    assert!(offset_of!(Raw, reserved) == 2784);
+    assert!(offset_of!(Raw, holders) == 2784);
+    assert!(offset_of!(Raw, reserved) == 2792);
 };
 
 const CHECKSUM_AT: usize = 20;
@@ -136,4 +141,22 @@ pub(super) fn grown_of_raw(raw: &[RawArea; MAX_GROWN], len: u16) -> Option<Vec<A
     let zeros = rest.iter().all(|area| *area == RawArea::default());
     let full = used.iter().all(|area| area.len.get() > 0);
     (zeros && full).then(|| used.iter().map(of).collect())
+}
+
+pub(super) fn holders_to_raw(ids: &[u16]) -> ([U16; MAX_HOLDERS], u16) {
+    let mut raw = [U16::default(); MAX_HOLDERS];
+    for (place, id) in raw.iter_mut().zip(ids) {
+        *place = (*id).into();
+    }
+    (raw, ids.len().min(MAX_HOLDERS) as u16)
+}
+
+/// `None` if they are neither none nor [`MAX_HOLDERS`], do not ascend, or bytes that must be zero are not.
+pub(super) fn holders_of_raw(raw: &[U16; MAX_HOLDERS], len: u16) -> Option<Vec<u16>> {
+    let ids: Vec<u16> = raw.iter().map(|id| id.get()).collect();
+    match usize::from(len) {
+        0 if ids.iter().all(|id| *id == 0) => Some(Vec::new()),
+        MAX_HOLDERS if ids.is_sorted_by(|one, two| one < two) => Some(ids),
+        _ => None,
+    }
 }

@@ -4,7 +4,7 @@ use super::areas::{self, Area, BLOCK, MAX_GROWN};
 use super::error::BrickError;
 use super::members::{self, Away, BrickIds};
 use super::name::VolumeName;
-use super::raw::{self, MAGIC, MAX_AWAY, Raw, SUPERBLOCK_LEN, VERSION};
+use super::raw::{self, MAGIC, MAX_AWAY, MAX_HOLDERS, Raw, SUPERBLOCK_LEN, VERSION};
 use super::states::{BrickState, MetadataState, VolumeState};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -18,6 +18,9 @@ pub const MAX_GENERATION: u64 = u64::MAX >> 1;
 
 /// Incompatible feature: the metadata region has grown by areas of its own.
 const FEATURE_GROWN: u64 = 1;
+
+/// Compatible feature: the bricks that hold the metadata are told.
+const FEATURE_HOLDERS: u64 = 1;
 
 /// One brick's superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +67,9 @@ pub struct BrickSuperblock {
     pub brick_ids: BrickIds,
     /// The bricks among them that were missing when this was written, sorted by id; at most [`MAX_AWAY`].
     pub away: Vec<Away>,
+    /// The [`MAX_HOLDERS`] bricks that hold the metadata, of which more than half decide which state is the newest;
+    /// ascending. Empty where fewer hold it.
+    pub metadata_holders: Vec<u16>,
 }
 
 impl BrickSuperblock {
@@ -74,12 +80,14 @@ impl BrickSuperblock {
         let (away, aways) = members::away_to_raw(&self.away);
         let (metadata_grown, growths) = raw::grown_to_raw(&self.metadata_grown);
         let features = if growths > 0 { FEATURE_GROWN } else { 0 };
+        let (holder_ids, holders) = raw::holders_to_raw(&self.metadata_holders);
+        let compatible = if holders > 0 { FEATURE_HOLDERS } else { 0 };
         let mut raw = Raw {
             magic: MAGIC,
             version: VERSION.into(),
             checksum: 0.into(),
             features_incompatible: features.into(),
-            features_compatible: 0.into(),
+            features_compatible: compatible.into(),
             volume_uuid: self.volume_uuid,
             brick_uuid: self.brick_uuid,
             volume_name: self.volume_name.padded(),
@@ -106,6 +114,8 @@ impl BrickSuperblock {
             brick_ids,
             away,
             metadata_grown,
+            holders: holders.into(),
+            holder_ids,
             reserved: [0; raw::RESERVED],
         };
         raw.checksum = raw.computed().into();
@@ -115,8 +125,8 @@ impl BrickSuperblock {
     }
 
     /// Reads a copy that stood at byte `at` of a device of `device_bytes`; bytes behind the first
-    /// [`SUPERBLOCK_LEN`] are not looked at. Compatible feature bits are ignored, and gone when it is written
-    /// again.
+    /// [`SUPERBLOCK_LEN`] are not looked at. Compatible feature bits that are not known are ignored, and gone when it is
+    /// written again.
     ///
     /// # Errors
     /// In this order: too few bytes, no magic ([`BrickError::NotABrick`]), a wrong checksum, a version or an
@@ -142,7 +152,8 @@ impl BrickSuperblock {
         let has_grown = raw.features_incompatible.get() & FEATURE_GROWN != 0;
         let impossible = |field, found, must| Err(BrickError::Field { at, field, found, must });
         // A compatible feature of a newer version may use these bytes, and they may be ignored then.
-        if raw.features_compatible == 0
+        let compatible = raw.features_compatible.get();
+        if compatible & !FEATURE_HOLDERS == 0
             && let Some(place) = raw.reserved.iter().position(|&byte| byte != 0)
         {
             let place = (SUPERBLOCK_LEN - raw::RESERVED + place) as u64;
@@ -192,6 +203,16 @@ impl BrickSuperblock {
                 "that of sorted entries",
             );
         };
+        let holders = raw.holders.get();
+        let metadata_holders = match raw::holders_of_raw(&raw.holder_ids, holders) {
+            Some(ids) if (compatible & FEATURE_HOLDERS != 0) != ids.is_empty() => ids,
+            // Without the feature another compatible one may use these bytes.
+            _ if compatible & FEATURE_HOLDERS == 0 && compatible != 0 => Vec::new(),
+            _ => {
+                let must = "3 with the feature, of ascending ids, and 0 without";
+                return impossible("the number of metadata holders", holders.into(), must);
+            }
+        };
         let volume_name = VolumeName::of_padded(&raw.volume_name)
             .map_err(|source| BrickError::Name { at, source })?;
         let superblock = BrickSuperblock {
@@ -215,6 +236,7 @@ impl BrickSuperblock {
             volume_state,
             brick_ids,
             away,
+            metadata_holders,
         };
         superblock.check(at, device_bytes)?;
         Ok(superblock)
@@ -296,6 +318,14 @@ impl BrickSuperblock {
             if !ids.contains(self.brick_id) && self.volume_state != VolumeState::Creating {
                 return wrong("the brick's id", self.brick_id.into(), "among the volume's ids");
             }
+        }
+        let holders = &self.metadata_holders;
+        if !holders.is_empty() && holders.len() != MAX_HOLDERS {
+            return wrong("the number of metadata holders", holders.len() as u64, "0 or 3");
+        }
+        let strange = holders.iter().find(|id| ids.are_told() && !ids.contains(**id));
+        if let Some(id) = strange {
+            return wrong("the id of a metadata holder", (*id).into(), "among the volume's ids");
         }
         if self.away.len() > MAX_AWAY {
             return wrong("the number of missing bricks", self.away.len() as u64, "at most 128");

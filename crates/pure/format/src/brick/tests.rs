@@ -31,6 +31,7 @@ fn sample() -> BrickSuperblock {
         volume_state: VolumeState::Mounted,
         brick_ids: BrickIds::new([9, 3, 1, 0, 2]),
         away: vec![Away { brick_id: 1, generation: 70 }],
+        metadata_holders: Vec::new(),
     }
 }
 
@@ -98,7 +99,7 @@ fn what_is_no_brick_or_damaged_is_told_apart() {
 fn newer_formats_are_refused_and_compatible_features_are_not() {
     assert_eq!(parse(&changed(16, &[2])), Err(BrickError::Version { at: 0, found: 2 }));
     assert_eq!(parse(&changed(24, &[4])), Err(BrickError::Features { at: 0, bits: 4 }));
-    let mut newer = changed(32, &[1]);
+    let mut newer = changed(32, &[2]);
     newer[3500] = 9;
     seal(&mut newer);
     let read = parse(&newer).unwrap();
@@ -107,8 +108,30 @@ fn newer_formats_are_refused_and_compatible_features_are_not() {
 }
 
 #[test]
+fn three_bricks_with_the_metadata_are_told() {
+    let told = BrickSuperblock { metadata_holders: vec![0, 3, 9], ..sample() };
+    let bytes = told.to_bytes();
+    assert_eq!(bytes[24..40], hex("00000000 00000000 01000000 00000000")[..]);
+    assert_eq!(bytes[2784..2792], hex("0300 0000 0300 0900")[..]);
+    assert_eq!(parse(&bytes), Ok(told.clone()));
+    // A feature more that is not known: the bytes behind are its own.
+    let mut newer = bytes.to_vec();
+    (newer[32], newer[3500]) = (3, 9);
+    seal(&mut newer);
+    assert_eq!(parse(&newer), Ok(told));
+    for (at, value) in [(2784, 2), (2784, 0), (2786, 3), (2788, 9), (2790, 8), (32, 0)] {
+        let mut bad = bytes.to_vec();
+        bad[at] = value;
+        seal(&mut bad);
+        let error = parse(&bad).unwrap_err().to_string();
+        assert!(error.contains("metadata holder") || error.contains("reserved byte"), "{error}");
+    }
+    assert!(parse(&changed(32, &[1])).unwrap_err().to_string().contains("metadata holders is 0"));
+}
+
+#[test]
 fn values_that_cannot_be_are_refused_by_name() {
-    let cases: [(usize, &[u8], &str); 39] = [
+    let cases: [(usize, &[u8], &str); 40] = [
         (40, &[0; 16], "the volume's uuid is 0"),
         (56, &[0; 16], "the brick's uuid is 0"),
         (72, &[0; 4], "the name of a volume is empty"),
@@ -148,6 +171,7 @@ fn values_that_cannot_be_are_refused_by_name() {
         (200, &[1], "the data area has 41943040 bytes from 16777217"),
         (208, &[0xff; 8], "the data area has 18446744073709551615 bytes"),
         (3000, &[1], "reserved byte that is not zero is 3000"),
+        (2784, &[3], "the number of metadata holders is 3"),
     ];
     for (at, value, text) in cases {
         let error = parse(&changed(at, value)).unwrap_err().to_string();
@@ -352,6 +376,8 @@ prop_compose! {
         members.remove(&u16::MAX);
         let brick_count = members.len() as u16;
         let away: Vec<u16> = away.into_iter().filter(|away| *away != u16::MAX).collect();
+        let told = members.len() >= 3 && turned;
+        let metadata_holders = members.iter().copied().take(if told { 3 } else { 0 }).collect();
         BrickSuperblock {
             volume_uuid: uuids.0.map(|byte| byte | 1),
             brick_uuid: uuids.1.map(|byte| byte | 2),
@@ -373,6 +399,7 @@ prop_compose! {
             volume_state: VolumeState::of_number(volume_state).unwrap(),
             brick_ids: BrickIds::new(members),
             away: away.into_iter().map(|brick_id| Away { brick_id, generation: 1 }).collect(),
+            metadata_holders,
         }
     }
 }

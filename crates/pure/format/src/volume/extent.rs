@@ -5,7 +5,7 @@
 //! start u64 | written u32 | blocks u16 | brick u16
 //! ```
 //! `start` counts blocks of the brick's data area. The extent holds the first `blocks` blocks of the stripe; `blocks`
-//! is 0 for a hole. Bit n of `written` says that sub-block n of the stripe has been written; others read as zero. A
+//! is 0 for a hole. Its bit 15 says that the extent is common: other stripes may have it, too. Bit n of `written` says that sub-block n of the stripe has been written; others read as zero. A
 //! sub-block is a 32nd of a stripe, and at least a block.
 //!
 //! A stripe of which there are copies has an extent for each, of its own length. Copy n is recorded as another stripe: n stands
@@ -22,7 +22,9 @@ pub const EXTENT_LEN: usize = 16;
 pub const COPIES_MAX: u8 = 4;
 /// The copy stands in the bits of a stripe's number from this one on. The largest file has fewer than 2^50 stripes.
 const COPY_SHIFT: u32 = 60;
-/// Smallest and largest stripe, in bytes: 16 KiB to 64 MiB, so that `blocks` fits.
+/// Set in `blocks` of an extent that is common.
+const COMMON: u16 = 1 << 15;
+/// Smallest and largest stripe, in bytes: 16 KiB to 64 MiB, so that `blocks` fits, with a bit left.
 pub const STRIPE_RANGE: std::ops::RangeInclusive<u64> = 16 << 10..=64 << 20;
 
 /// The extent of one stripe.
@@ -36,11 +38,21 @@ pub struct Extent {
     pub blocks: u16,
     /// The brick's number.
     pub brick: u16,
+    /// Other stripes may have it, too: the owners of a common extent have records, by its [place](Extent::place).
+    pub common: bool,
 }
+
+/// Where an extent begins: the brick, and the block of its data area.
+pub type Place = (u16, u64);
 
 impl Extent {
     /// No extent.
-    pub const HOLE: Extent = Extent { start: 0, written: 0, blocks: 0, brick: 0 };
+    pub const HOLE: Extent = Extent { start: 0, written: 0, blocks: 0, brick: 0, common: false };
+
+    /// Where it begins.
+    pub fn place(&self) -> Place {
+        (self.brick, self.start)
+    }
 
     /// True when the stripe has no extent.
     pub fn is_hole(&self) -> bool {
@@ -81,7 +93,8 @@ pub fn encode(extents: &[Extent]) -> Option<Vec<u8>> {
     for extent in &extents[..count] {
         bytes.extend_from_slice(&extent.start.to_le_bytes());
         bytes.extend_from_slice(&extent.written.to_le_bytes());
-        bytes.extend_from_slice(&extent.blocks.to_le_bytes());
+        let flag = if extent.common { COMMON } else { 0 };
+        bytes.extend_from_slice(&(extent.blocks | flag).to_le_bytes());
         bytes.extend_from_slice(&extent.brick.to_le_bytes());
     }
     Some(bytes)
@@ -117,11 +130,13 @@ pub fn parse(
     let mut extents = [Extent::HOLE; PER_GROUP as usize];
     for (extent, row) in extents.iter_mut().zip(rows) {
         let [s0, s1, s2, s3, s4, s5, s6, s7, w0, w1, w2, w3, n0, n1, b0, b1] = *row;
+        let blocks = u16::from_le_bytes([n0, n1]);
         let found = Extent {
             start: u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]),
             written: u32::from_le_bytes([w0, w1, w2, w3]),
-            blocks: u16::from_le_bytes([n0, n1]),
+            blocks: blocks & !COMMON,
             brick: u16::from_le_bytes([b0, b1]),
+            common: blocks & COMMON != 0,
         };
         if u64::from(found.blocks) * BLOCK > stripe {
             return Err(wrong("an extent larger than a stripe"));

@@ -1,5 +1,7 @@
 //! The keys of the metadata store.
 
+use super::extent::Place;
+
 /// The key of the volume's record.
 pub const VOLUME: &[u8] = b"V";
 /// The key of the table of buckets.
@@ -121,6 +123,60 @@ pub fn subvolume(id: u16) -> Vec<u8> {
 pub fn subvolume_of(key: &[u8]) -> Option<u16> {
     let id = key.strip_prefix(b"U")?;
     Some(u16::from_be_bytes(id.try_into().ok()?))
+}
+
+fn place(tag: u8, (brick, start): Place) -> Vec<u8> {
+    key(tag, &brick.to_be_bytes(), &start.to_be_bytes())
+}
+
+/// The key of a common extent; its value is the number of its blocks, as [`common_value`] makes it.
+pub fn common(at: Place) -> Vec<u8> {
+    place(b'E', at)
+}
+
+/// The value of a common extent of `blocks` blocks.
+pub fn common_value(blocks: u16) -> Vec<u8> {
+    blocks.to_le_bytes().to_vec()
+}
+
+/// The blocks of a common extent, from its value; `None`: that is damaged.
+pub fn common_blocks(value: &[u8]) -> Option<u16> {
+    value.try_into().ok().map(u16::from_le_bytes)
+}
+
+/// The key that makes a stripe of a file, whose number has its copy, an owner of a common extent; its value is one octet 1.
+pub fn owner(at: Place, (ino, number): (u64, u64)) -> Vec<u8> {
+    let mut bytes = common(at);
+    bytes.extend_from_slice(&ino.to_be_bytes());
+    bytes.extend_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+/// The place, and the owner, of the key of a common extent or of an owner of one.
+pub fn owner_of(key: &[u8]) -> Option<(Place, Option<(u64, u64)>)> {
+    let rest = key.strip_prefix(b"E")?;
+    let (at, owner) = rest.split_at_checked(10)?;
+    let at = place_of(at)?;
+    match owner.len() {
+        0 => Some((at, None)),
+        16 => Some((at, Some((number(owner, 0)?, number(owner, 8)?)))),
+        _ => None,
+    }
+}
+
+/// The key that says that an owner has left a common extent, so that it may have none any more; its value is one octet 1.
+pub fn left(at: Place) -> Vec<u8> {
+    place(b'F', at)
+}
+
+/// The place of such a key.
+pub fn left_of(key: &[u8]) -> Option<Place> {
+    place_of(key.strip_prefix(b"F")?)
+}
+
+fn place_of(bytes: &[u8]) -> Option<Place> {
+    let (brick, start) = bytes.split_first_chunk()?;
+    Some((u16::from_be_bytes(*brick), u64::from_be_bytes(start.try_into().ok()?)))
 }
 
 /// The key of the value that the record under `of` had before it changed, for snapshot `id`. Names have no zeros, and all other

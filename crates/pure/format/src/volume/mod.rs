@@ -63,6 +63,14 @@ impl RecordError {
         )
     }
 
+    /// The owners of a common extent are no owners.
+    pub fn damaged_owners(brick: u16, start: u64) -> RecordError {
+        RecordError::new(
+            format!("the common extent at block {start} of brick {brick}"),
+            "its owners cannot be read",
+        )
+    }
+
     /// An extent reaches beyond its brick's data area.
     pub fn damaged_extent(ino: u64, group: u64) -> RecordError {
         RecordError::new(

@@ -143,21 +143,23 @@ pub struct SubvolumeRecord {
     pub parent: u16,
     /// All files in it have its number.
     pub made: bool,
+    /// The folder was removed; snapshots of one around it still have it.
+    pub gone: bool,
 }
 
 impl SubvolumeRecord {
-    /// The record: folder, subvolume that it lies in, 1 when all files have its number.
+    /// The record: folder, subvolume that it lies in, 1 when all files have its number, 2 when the folder was removed.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.root.to_le_bytes().to_vec();
         bytes.extend_from_slice(&self.parent.to_le_bytes());
-        bytes.push(self.made.into());
+        bytes.push(if self.gone { 2 } else { self.made.into() });
         bytes
     }
 
     /// Reads the record of subvolume `id`.
     ///
     /// # Errors
-    /// When its length is wrong, or it lies in itself.
+    /// When its length is wrong, or it lies in itself, or has no such state.
     pub fn parse(id: u16, bytes: &[u8]) -> Result<SubvolumeRecord, RecordError> {
         let wrong = |why| RecordError::new(format!("subvolume {id}"), why);
         let [root @ .., p0, p1, made] = bytes else { return Err(wrong("too short")) };
@@ -166,7 +168,13 @@ impl SubvolumeRecord {
         if id == 0 || parent == id {
             return Err(wrong("it lies in itself"));
         }
-        Ok(SubvolumeRecord { root: u64::from_le_bytes(root), parent, made: *made != 0 })
+        let (made, gone) = match made {
+            0 => (false, false),
+            1 => (true, false),
+            2 => (true, true),
+            _ => return Err(wrong("no such state")),
+        };
+        Ok(SubvolumeRecord { root: u64::from_le_bytes(root), parent, made, gone })
     }
 }
 
@@ -248,13 +256,21 @@ mod tests {
 
     #[test]
     fn a_subvolume_is_read_as_written() {
-        let record = SubvolumeRecord { root: 7, parent: 1, made: true };
-        let bytes = record.encode();
-        assert_eq!(SubvolumeRecord::parse(2, &bytes), Ok(record));
+        let there = SubvolumeRecord { root: 7, parent: 1, made: true, gone: false };
+        for record in [
+            there,
+            SubvolumeRecord { made: false, ..there },
+            SubvolumeRecord { gone: true, ..there },
+        ] {
+            assert_eq!(SubvolumeRecord::parse(2, &record.encode()), Ok(record));
+        }
+        let mut bytes = there.encode();
         assert!(SubvolumeRecord::parse(1, &bytes).is_err());
         assert!(SubvolumeRecord::parse(0, &bytes).is_err());
         assert!(SubvolumeRecord::parse(2, &bytes[1..]).is_err());
         assert!(SubvolumeRecord::parse(2, &[]).is_err());
+        bytes[10] = 3;
+        assert!(SubvolumeRecord::parse(2, &bytes).is_err());
     }
 
     #[test]

@@ -49,13 +49,13 @@ proptest! {
 
     #[test]
     fn extents_are_read_as_written(
-        extents in prop::collection::vec((any::<u64>(), any::<u32>(), 0u16..=32, any::<u16>()), 64)
+        extents in prop::collection::vec((any::<u64>(), any::<u32>(), 0u16..=32, any::<u16>(), any::<bool>()), 64)
     ) {
         let extents: Vec<Extent> = extents
             .into_iter()
-            .map(|(start, written, blocks, brick)| match blocks {
+            .map(|(start, written, blocks, brick, common)| match blocks {
                 0 => Extent::HOLE,
-                blocks => Extent { start, written, blocks, brick },
+                blocks => Extent { start, written, blocks, brick, common },
             })
             .collect();
         let read = extent::encode(&extents).map_or(Ok([Extent::HOLE; 64]), |bytes| extent::parse(1, 0, 128 << 10, &bytes));
@@ -76,6 +76,7 @@ proptest! {
         let _ = ByCookie::parse(&bytes);
         let _ = (keys::ino_of(&bytes), keys::second_of(&bytes), keys::name_of(&bytes));
         let _ = (keys::brick_and_group(&bytes), keys::brick_of(&bytes), keys::after(&bytes));
+        let _ = (keys::owner_of(&bytes), keys::left_of(&bytes));
     }
 }
 
@@ -101,6 +102,7 @@ fn small_records_are_read_as_written() {
         copies: false,
         incomplete: true,
         snapshots: false,
+        common: false,
         last_snapshot: 5,
         last_subvolume: 6,
         snapshot_blocks: 7,
@@ -115,13 +117,14 @@ fn small_records_are_read_as_written() {
             checksums: true,
             copies: !counted,
             snapshots: !counted,
+            common: !counted,
             counted,
             ..volume.clone()
         };
         assert_eq!(with.encode()[16], 3);
         assert_eq!(VolumeRecord::parse(&with.encode()), Ok(with.clone()));
         let mut later = with.encode();
-        later[41] |= 16;
+        later[41] |= 32;
         assert!(VolumeRecord::parse(&later).is_err(), "a feature that is not known");
     }
     let moving = Some(Moving { from: 0, to: 7 });

@@ -21,9 +21,11 @@ const CHECKSUMS: u8 = 2;
 const COPIES: u8 = 4;
 /// There are snapshots, or were.
 const SNAPSHOTS: u8 = 8;
+/// There are common extents, or were.
+const COMMON: u8 = 16;
 
 /// All features that this braid knows.
-const KNOWN: u8 = COUNTED | CHECKSUMS | COPIES | SNAPSHOTS;
+const KNOWN: u8 = COUNTED | CHECKSUMS | COPIES | SNAPSHOTS | COMMON;
 
 /// The volume's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub struct VolumeRecord {
     pub incomplete: bool,
     /// There are snapshots, or were: there may be saved values.
     pub snapshots: bool,
+    /// There are common extents, or were: an extent may have several owners.
+    pub common: bool,
     /// The number that the last snapshot got; numbers are not used again.
     pub last_snapshot: u32,
     /// The number that the last subvolume got.
@@ -87,6 +91,7 @@ impl VolumeRecord {
             (self.checksums, CHECKSUMS),
             (self.copies, COPIES),
             (self.snapshots, SNAPSHOTS),
+            (self.common, COMMON),
         ];
         let set = flags.iter().filter(|(is_set, _)| *is_set);
         let features = set.fold(0, |all, (_, flag)| all | flag);
@@ -143,6 +148,7 @@ impl VolumeRecord {
             copies: features & COPIES != 0,
             incomplete: raw.incomplete != 0,
             snapshots: features & SNAPSHOTS != 0,
+            common: features & COMMON != 0,
             last_snapshot: raw.last_snapshot.get(),
             last_subvolume: raw.last_subvolume.get(),
             snapshot_blocks: raw.snapshot_blocks.get(),

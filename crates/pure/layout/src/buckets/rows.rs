@@ -11,14 +11,38 @@ use super::row::{Making, NONE};
 use super::{BUCKETS, Buckets, BucketsError, ROWS_MAX, bucket};
 use std::collections::BTreeMap;
 
-/// Further passes over the rows after a change, at most.
-const PASSES_MAX: usize = 4;
+/// Passes over the rows after a change, at most.
+const PASSES_MAX: usize = 8;
+/// Copies that a further pass moves over rows that are nearly at rest, at most.
+const AT_REST: usize = BUCKETS / 100;
 
 /// The copies in these rows that were in none of those `before`.
 fn moved(before: &[Vec<usize>], rows: &[Vec<usize>]) -> usize {
     let is_new =
         |row: &Vec<usize>, bucket: usize| before.iter().all(|before| before[bucket] != row[bucket]);
     rows.iter().map(|row| (0..BUCKETS).filter(|&bucket| is_new(row, bucket)).count()).sum()
+}
+
+/// Rows `now` are worth the moves from `before`: they follow another row 0, bricks have other numbers of buckets, or fewer bricks of
+/// a bucket are together in a domain. `domains` has a number for each brick's.
+fn is_better(before: &[Vec<usize>], now: &[Vec<usize>], domains: &[usize]) -> bool {
+    let counts = |rows: &[Vec<usize>]| {
+        let mut counts = vec![vec![0; domains.len()]; rows.len()];
+        for (row, counts) in rows.iter().zip(&mut counts) {
+            for &brick in row.iter().filter(|brick| **brick != NONE) {
+                counts[brick] += 1;
+            }
+        }
+        counts
+    };
+    let together = |rows: &[Vec<usize>]| -> usize {
+        let of = |bucket: usize, row: usize| domains.get(rows[row][bucket]);
+        let is_with_one_above =
+            |bucket: usize, row: usize| (0..row).any(|above| of(bucket, above) == of(bucket, row));
+        let in_row = |row| (0..BUCKETS).filter(move |&bucket| is_with_one_above(bucket, row));
+        (1..rows.len()).map(|row| in_row(row).count()).sum()
+    };
+    before[0] != now[0] || counts(before) != counts(now) || together(now) < together(before)
 }
 
 impl Buckets {
@@ -102,17 +126,21 @@ impl Buckets {
             }
             above
         };
-        let mut above = make(&old);
-        // A row that is made after others may leave them something to do. What stays then would move when nothing changes.
-        for _ in 0..PASSES_MAX {
-            if above.len() < self.rows() {
+        // A row that is made after others may leave them something to do. What stays then would move when nothing changes; and so would
+        // copies that only change places.
+        let mut above = old.clone();
+        for pass in 0..PASSES_MAX {
+            let made = make(&above);
+            let is_whole = made.len() == self.rows();
+            let stays = is_whole
+                && (pass > 0 && moved(&above, &made) <= AT_REST
+                    || !is_better(&above, &made, &domains));
+            if !stays {
+                above = made;
+            }
+            if stays || !is_whole {
                 break;
             }
-            let again = make(&above);
-            if moved(&above, &again) <= BUCKETS / 100 {
-                break;
-            }
-            above = again;
         }
         for (row, further) in self.further.iter_mut().enumerate() {
             *further = match above.get(row + 1) {

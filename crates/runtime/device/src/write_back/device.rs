@@ -98,6 +98,11 @@ impl WriteBack {
         true
     }
 
+    /// Something of these bytes is not on the device yet.
+    pub fn holds_back(&self, bytes: &Range<u64>) -> bool {
+        self.kept.borrow().overlaps(bytes)
+    }
+
     /// Starts a task that holds on to this.
     fn begin(&self, work: impl AsyncFnOnce(Rc<WriteBack>) + 'static) {
         // Whoever is called is held by somebody.

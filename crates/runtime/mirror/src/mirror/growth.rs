@@ -1,7 +1,7 @@
 //! A mirror grows, with its regions.
 //!
-//! In two steps, between which the owner makes sure that whoever opens the halves next knows of one that was detached: up to
-//! there nothing is behind the old end, so a half that has grown and one that has not are the same mirror.
+//! In two steps, between which the owner makes sure that whoever opens the legs next knows of one that was detached: up to
+//! there nothing is behind the old end, so a leg that has grown and one that has not are the same mirror.
 
 use super::Mirror;
 use crate::error::{MirrorError, failed};
@@ -15,19 +15,19 @@ use braid_shard::range_locks::WHOLE;
 const TABLES: usize = 256;
 
 impl Mirror {
-    /// Replaces halves, by their numbers, by larger regions with the same content, and lays out the additional space. The
-    /// mirror is as large as before until [`take_growth`](Mirror::take_growth). No half may join in between. False: the
-    /// halves have no room for more blocks.
+    /// Replaces legs, by their numbers, by larger regions with the same content, and lays out the additional space. The
+    /// mirror is as large as before until [`take_growth`](Mirror::take_growth). No leg may join in between. False: the
+    /// legs have no room for more blocks.
     ///
     /// # Errors
-    /// When it has grown too often already, or no half can be written.
+    /// When it has grown too often already, or no leg can be written.
     pub async fn prepare_growth(&self, regions: Vec<(usize, Region)>) -> Result<bool, MirrorError> {
         let _held = self.locks.exclusive(WHOLE).await;
         let _turn = self.turn.take(1).await;
-        for (half, region) in regions {
-            self.halves.replace(half, region);
+        for (leg, region) in regions {
+            self.legs.replace(leg, region);
         }
-        let size = self.halves.size();
+        let size = self.legs.size();
         let grown = {
             let state = self.state.borrow();
             if blocks_in(size) > state.layout.blocks() && state.layout.ends().len() == PARTS_MAX {
@@ -45,15 +45,15 @@ impl Mirror {
         for numbers in fresh.chunks(TABLES) {
             let piece = |number: &u64| {
                 let bytes = self.state.borrow().sums.table_block(*number);
-                (grown.table_at(*number), self.halves.copy_of(&bytes))
+                (grown.table_at(*number), self.legs.copy_of(&bytes))
             };
             let pieces: Vec<_> = numbers.iter().map(piece).collect();
             self.put(&pieces).await.map_err(writing)?;
         }
-        self.halves.sync().await.map_err(writing)?;
-        let header = self.halves.copy_of(&header::bytes_of(&grown, State::Whole));
+        self.legs.sync().await.map_err(writing)?;
+        let header = self.legs.copy_of(&header::bytes_of(&grown, State::Whole));
         self.put(&[(0, header)]).await.map_err(writing)?;
-        self.halves.sync().await.map_err(writing)?;
+        self.legs.sync().await.map_err(writing)?;
         self.state.borrow_mut().grown = Some(grown);
         Ok(true)
     }
@@ -67,11 +67,11 @@ impl Mirror {
         true
     }
 
-    /// Where only some halves had grown when that was interrupted, they have what all have: nothing is behind that.
+    /// Where only some legs had grown when that was interrupted, they have what all have: nothing is behind that.
     pub(super) async fn undo_growth(&self) -> Result<(), IoError> {
-        for half in self.halves.held() {
-            self.rewrite(half, self.header_piece()).await?;
+        for leg in self.legs.held() {
+            self.rewrite(leg, self.header_piece()).await?;
         }
-        self.halves.sync().await
+        self.legs.sync().await
     }
 }

@@ -1,4 +1,4 @@
-//! A mirror: the layout of its regions, its requests, and what its owner does with its halves.
+//! A mirror: the layout of its regions, its requests, and what its owner does with its legs.
 //!
 //! ```text
 //! block 0            header: magic, version, number of blocks, sum
@@ -10,9 +10,9 @@
 //! is in its first sector, together with its bytes, so a power failure cannot separate the two. The sums of the others are in
 //! the table, in memory and, after a flush, on the regions.
 //!
-//! A write goes to both halves and waits for both. Writes that overlap follow each other, else the halves could differ
+//! A write goes to all legs and waits for all. Writes that overlap follow each other, else the legs could differ
 //! afterwards. Reads wait for nobody. One that finds a block that does not agree with its sum reads it again when
-//! no write to it is under way, and only then asks the other half and mends. Flushes follow each other, so that an older
+//! no write to it is under way, and only then asks the other legs and mends. Flushes follow each other, so that an older
 //! state of the table never replaces a newer one.
 //!
 //! Everything happens on the shard of the regions, so it stacks like any other device; a user on another thread sends messages
@@ -20,15 +20,16 @@
 //!
 //! Invariant: a read gives the bytes that were written last, or fails, except while its user verifies.
 
+mod ahead;
 mod growth;
 pub(crate) mod join;
 pub(crate) mod open;
 mod verify;
 
 use crate::error::DAMAGE;
-use crate::halves::{Detached, Halves, Piece};
 use crate::header;
 use crate::layout::{Layout, PARTS_MAX};
+use crate::legs::{Detached, Legs, Piece};
 use crate::region::BLOCK;
 use crate::sums::{SECTOR, Sums, UNKNOWN, is_sealed, seal};
 use braid_device::{
@@ -53,7 +54,7 @@ const ZEROES: u64 = 1 << 20;
 /// See the module's documentation.
 pub struct Mirror {
     shard: Shard,
-    halves: Halves,
+    legs: Legs,
     state: RefCell<State>,
     /// Of blocks: whoever writes some of them, or mends or copies them.
     locks: Rc<RangeLocks>,
@@ -102,7 +103,7 @@ struct State {
 }
 
 impl Mirror {
-    fn over(shard: &Shard, halves: Halves, layout: Layout) -> Rc<Mirror> {
+    fn over(shard: &Shard, legs: Legs, layout: Layout) -> Rc<Mirror> {
         let state = State {
             sums: Sums::new(layout.blocks()),
             layout,
@@ -120,7 +121,7 @@ impl Mirror {
         };
         let mirror = Rc::new_cyclic(|me| Mirror {
             shard: shard.clone(),
-            halves,
+            legs,
             state: RefCell::new(state),
             locks: RangeLocks::new(shard),
             turn: Budget::new(shard, 1),
@@ -135,15 +136,15 @@ impl Mirror {
     /// Makes the description for the layout that is in use from now on.
     fn describe(&self) {
         let state = self.state.borrow();
-        let names: Vec<String> = self.halves.held().map(|half| self.halves.name(half)).collect();
+        let names: Vec<String> = self.legs.held().map(|leg| self.legs.name(leg)).collect();
         let info = DeviceInfo {
             logical_block: BLOCK as u32,
             discards: false,
             writes_zeroes: false,
             // Sums are in memory until a flush.
             volatile_cache: true,
-            rotational: self.halves.any(|device| device.info().rotational),
-            direct: !self.halves.any(|device| !device.info().direct),
+            rotational: self.legs.any(|device| device.info().rotational),
+            direct: !self.legs.any(|device| !device.info().direct),
             ..DeviceInfo::plain(
                 format!("mirror of {}", names.join(" and ")),
                 state.layout.blocks().saturating_sub(1) * BLOCK as u64,
@@ -164,52 +165,52 @@ impl Mirror {
         self.state.borrow().is_new
     }
 
-    /// Blocks that one half had lost and that were mended from the other, since it was opened.
+    /// Blocks that a leg had lost and that were mended from another, since it was opened.
     pub fn mended(&self) -> u64 {
         self.state.borrow().mended
     }
 
-    /// The numbers of the halves that are held, the one that is read first: 0 for the first region that was given, 1 for the
-    /// second, or the one that joined in its place.
+    /// The numbers of the legs that are held, the one that is read first: 0 for the first region that was given, 1 for the
+    /// second and so on, or the one that joined in its place.
     pub fn held(&self) -> impl Iterator<Item = usize> + use<> {
-        self.halves.held()
+        self.legs.held()
     }
 
-    /// Calls `reporter` for each half that is detached, before the request during which that happened completes, so that
-    /// the owner can record the loss for the next start before it relies on the answer. Halves that were detached
+    /// Calls `reporter` for each leg that is detached, before the request during which that happened completes, so that
+    /// the owner can record the loss for the next start before it relies on the answer. Legs that were detached
     /// earlier, while the mirror was opened, are reported immediately.
     pub fn on_detached(&self, reporter: impl Fn(&Detached) + 'static) {
-        self.halves.on_detached(Rc::new(reporter));
+        self.legs.on_detached(Rc::new(reporter));
     }
 
-    /// The halves that were detached since the last call, where [`on_detached`](Mirror::on_detached) was not called.
+    /// The legs that were detached since the last call, where [`on_detached`](Mirror::on_detached) was not called.
     pub fn take_detached(&self) -> Vec<Detached> {
-        self.halves.take_detached()
+        self.legs.take_detached()
     }
 
-    /// Detaches a half, by its number; its region is not used any more.
+    /// Detaches a leg, by its number; its region is not used any more.
     ///
     /// # Errors
     /// [`IoErrorKind::Refused`] when nothing would be left.
-    pub fn detach(&self, half: usize, why: &str) -> Result<(), IoError> {
-        self.halves.detach(half, why)
+    pub fn detach(&self, leg: usize, why: &str) -> Result<(), IoError> {
+        self.legs.detach(leg, why)
     }
 
-    /// The same, and waits until nothing that was asked before is written to the half any more.
+    /// The same, and waits until nothing that was asked before is written to the leg any more.
     ///
     /// # Errors
     /// As [`detach`](Mirror::detach).
-    pub async fn release(&self, half: usize, why: &str) -> Result<(), IoError> {
-        self.halves.detach(half, why)?;
+    pub async fn release(&self, leg: usize, why: &str) -> Result<(), IoError> {
+        self.legs.detach(leg, why)?;
         let _held = self.locks.exclusive(WHOLE).await;
         let _turn = self.turn.take(1).await;
         Ok(())
     }
 
-    /// Gives up a region that [joins](Mirror::join): it becomes no half, and none does from now on.
+    /// Gives up a region that [joins](Mirror::join): it becomes no leg, and none does from now on.
     pub fn stop_joins(&self) {
         self.state.borrow_mut().refuses_joins = true;
-        self.halves.stop_joining();
+        self.legs.stop_joining();
     }
 
     /// The root, [`ROOT`] bytes.
@@ -217,7 +218,7 @@ impl Mirror {
     /// # Errors
     /// As a read of the device; and where there never was one, as of a damaged block.
     pub async fn root(&self) -> Result<Vec<u8>, IoError> {
-        let mut buf = self.halves.buffer(BLOCK);
+        let mut buf = self.legs.buffer(BLOCK);
         self.read_blocks(0, &mut buf).await?;
         buf.truncate(ROOT);
         Ok(buf.to_vec())
@@ -228,7 +229,7 @@ impl Mirror {
     /// each block is old or new, or a mixture, and the root is old or new. Other writes wait meanwhile.
     ///
     /// # Errors
-    /// When no half took it; [`IoErrorKind::Invalid`] beyond the end, or when the root is too long.
+    /// When no leg took it; [`IoErrorKind::Invalid`] beyond the end, or when the root is too long.
     pub async fn commit(
         &self,
         writes: Vec<(u64, Buf)>,
@@ -250,7 +251,7 @@ impl Mirror {
         for (first, bufs) in whole {
             pieces.append(&mut self.begin_write(first, &bufs));
         }
-        pieces.extend(root.map(|block| (self.place(0), self.halves.copy_of(&block))));
+        pieces.extend(root.map(|block| (self.place(0), self.legs.copy_of(&block))));
         self.sync_with(pieces).await
     }
 
@@ -301,10 +302,10 @@ impl Mirror {
         if fua { self.flush().await } else { Ok(()) }
     }
 
-    /// Writes to both halves.
+    /// Writes to all legs.
     async fn put(&self, pieces: &[Piece]) -> Result<(), IoError> {
         self.state.borrow_mut().unsynced = true;
-        let done = self.halves.write(pieces).await;
+        let done = self.legs.write(pieces).await;
         // A flush may have begun meanwhile, which does not cover it.
         self.state.borrow_mut().unsynced = true;
         done
@@ -327,7 +328,7 @@ impl Mirror {
         let dirty = self.take_table(&mut pieces);
         let unsynced = std::mem::replace(&mut self.state.borrow_mut().unsynced, false);
         if !pieces.is_empty() || unsynced {
-            let done = self.halves.write_durably(&pieces).await;
+            let done = self.legs.write_durably(&pieces).await;
             if let Err(error) = done {
                 let mut state = self.state.borrow_mut();
                 state.dirty.extend(dirty);
@@ -350,13 +351,13 @@ impl Mirror {
     fn table_piece(&self, number: u64) -> Piece {
         let state = self.state.borrow();
         let bytes = state.sums.table_block(number);
-        (state.layout.table_at(number), self.halves.copy_of(&bytes))
+        (state.layout.table_at(number), self.legs.copy_of(&bytes))
     }
 
     /// The header of the layout that is in use.
     fn header_piece(&self) -> Piece {
         let state = self.state.borrow();
-        (0, self.halves.copy_of(&header::bytes_of(&state.layout, state.whole)))
+        (0, self.legs.copy_of(&header::bytes_of(&state.layout, state.whole)))
     }
 
     fn agrees(&self, block: u64, bytes: &[u8]) -> bool {
@@ -396,7 +397,7 @@ impl Mirror {
 
     /// The same of blocks that lie in a row.
     async fn read_run(&self, first: u64, buf: &mut BufMut) -> Result<(), IoError> {
-        self.halves.read(self.place(first), buf).await?;
+        self.legs.read(self.place(first), buf).await?;
         for (block, at) in (first..).zip((0..buf.len()).step_by(BLOCK)) {
             if !self.agrees(block, &buf[at..at + BLOCK]) {
                 let right = self.mend(block).await?;
@@ -411,32 +412,35 @@ impl Mirror {
         Ok(())
     }
 
-    /// A block that did not agree with its sum, when nobody writes to it any more; where it still does not, as the other half
+    /// A block that did not agree with its sum, when nobody writes to it any more; where it still does not, as another leg
     /// has it, and mended.
     async fn mend(&self, block: u64) -> Result<BufMut, IoError> {
         let _held = self.locks.exclusive(block..block + 1).await;
         let offset = self.place(block);
-        let mut ours = self.halves.buffer(BLOCK);
-        let half = self.halves.read(offset, &mut ours).await?;
+        let mut ours = self.legs.buffer(BLOCK);
+        let leg = self.legs.read(offset, &mut ours).await?;
         if self.agrees(block, &ours) {
             return Ok(ours);
         }
-        for other in self.halves.held().filter(|other| *other != half) {
-            let mut theirs = self.halves.buffer(BLOCK);
-            match self.halves.read_half(other, offset, &mut theirs).await {
+        let mut damaged = vec![leg];
+        for other in self.legs.held().filter(|other| *other != leg) {
+            let mut theirs = self.legs.buffer(BLOCK);
+            match self.legs.read_leg(other, offset, &mut theirs).await {
                 Ok(()) if self.agrees(block, &theirs) => {
                     let right = theirs.freeze();
-                    self.rewrite(half, (offset, right.slice(0..BLOCK))).await?;
-                    self.state.borrow_mut().mended += 1;
-                    let region = self.halves.name(half);
-                    tracing::warn!(
-                        region,
-                        offset,
-                        "a block was damaged; mended from the other half of the mirror"
-                    );
+                    for leg in damaged {
+                        self.rewrite(leg, (offset, right.slice(0..BLOCK))).await?;
+                        self.state.borrow_mut().mended += 1;
+                        let region = self.legs.name(leg);
+                        tracing::warn!(
+                            region,
+                            offset,
+                            "a block was damaged; mended from another leg of the mirror"
+                        );
+                    }
                     return Ok(self.shard.pool().copy_of(&right));
                 }
-                Ok(()) => {}
+                Ok(()) => damaged.push(other),
                 Err(error) => self.detach_failed(other, "reading", error)?,
             }
         }
@@ -446,23 +450,23 @@ impl Mirror {
             state.disagreed = true;
             return Ok(ours);
         }
-        let region = self.halves.name(half);
-        tracing::error!(region, offset, "a block is not what was written, and no half has it");
+        let region = self.legs.name(leg);
+        tracing::error!(region, offset, "a block is not what was written, and no leg has it");
         Err(DAMAGE)
     }
 
-    /// Writes to one half, and detaches it where it does not take that.
-    async fn rewrite(&self, half: usize, piece: Piece) -> Result<(), IoError> {
+    /// Writes to one leg, and detaches it where it does not take that.
+    async fn rewrite(&self, leg: usize, piece: Piece) -> Result<(), IoError> {
         self.state.borrow_mut().unsynced = true;
-        match self.halves.write_half(half, piece).await {
+        match self.legs.write_leg(leg, piece).await {
             Ok(()) => Ok(()),
-            Err(error) => self.detach_failed(half, "writing", error),
+            Err(error) => self.detach_failed(leg, "writing", error),
         }
     }
 
-    /// Detaches a half; the error is its own where it is the last.
-    fn detach_failed(&self, half: usize, doing: &str, error: IoError) -> Result<(), IoError> {
-        self.halves.detach(half, &format!("{doing} failed: {error}")).map_err(|_| error)
+    /// Detaches a leg; the error is its own where it is the last.
+    fn detach_failed(&self, leg: usize, doing: &str, error: IoError) -> Result<(), IoError> {
+        self.legs.detach(leg, &format!("{doing} failed: {error}")).map_err(|_| error)
     }
 
     async fn answer(&self, request: &mut Request) -> Result<(), IoError> {
@@ -508,7 +512,7 @@ impl Device for Mirror {
     }
 
     fn cut_from(&self, bytes: u64) {
-        self.halves.any(|device| {
+        self.legs.any(|device| {
             device.cut_from(bytes);
             false
         });
@@ -516,7 +520,7 @@ impl Device for Mirror {
 
     fn layers(&self) -> u32 {
         let most = Cell::new(0);
-        self.halves.any(|device| {
+        self.legs.any(|device| {
             most.set(most.get().max(device.layers()));
             false
         });
@@ -524,21 +528,21 @@ impl Device for Mirror {
     }
 
     fn may_hang(&self) -> bool {
-        self.halves.any(|device| device.may_hang())
+        self.legs.any(|device| device.may_hang())
     }
 
     fn hurry(&self) {
-        self.halves.any(|device| {
+        self.legs.any(|device| {
             device.hurry();
             false
         });
     }
 
     fn waits_for_silent(&self) -> bool {
-        self.halves.any(|device| device.waits_for_silent())
+        self.legs.any(|device| device.waits_for_silent())
     }
 
     fn waits_for_space(&self) -> bool {
-        self.halves.any(|device| device.waits_for_space())
+        self.legs.any(|device| device.waits_for_space())
     }
 }

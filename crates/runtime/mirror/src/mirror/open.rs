@@ -1,16 +1,16 @@
-//! A mirror is made, or opened: which half holds what, and how the second becomes equal to the first.
+//! A mirror is made, or opened: which leg holds what, and how the others become equal to the first.
 //!
 //! A block that was never written has no sum, and is not compared.
 
 use super::Mirror;
 use crate::error::{MirrorError, failed};
-use crate::halves::Halves;
 use crate::header::{self, State};
 use crate::layout::{Layout, blocks_in};
+use crate::legs::Legs;
 use crate::region::{BLOCK, Region};
 use crate::sums::{Sums, UNKNOWN};
 use braid_device::IoError;
-use braid_shard::Shard;
+use braid_shard::{BufMut, Shard};
 use std::rc::Rc;
 
 /// Blocks that are compared at once.
@@ -24,16 +24,16 @@ const TABLES: usize = 256;
 pub enum Open {
     /// There is no mirror in them: they are formatted, and their content is lost.
     Create,
-    /// The mirror was flushed after the last write, so two regions have the same content.
+    /// The mirror was flushed after the last write, so all regions have the same content.
     AfterStop,
-    /// It was not, or that is unknown: of two regions the second is made equal to the first. Both must have been in use
+    /// It was not, or that is unknown: the other regions are made equal to the first. All must have been in use
     /// until the end.
     AfterCrash,
 }
 
 impl Mirror {
-    /// Opens the mirror in `regions`, one or two, the current one first, whose devices are open on `shard`. A half whose
-    /// header cannot be used is detached if that of the other half can.
+    /// Opens the mirror in `regions`, one to [`LEGS_MAX`](crate::LEGS_MAX), the one to be believed first, whose devices are open on
+    /// `shard`. A leg whose header cannot be used is detached if that of another leg can.
     ///
     /// After a crash blocks may disagree with their sums that were being written then; a read of such a block fails.
     /// [`begin_verification`](Mirror::begin_verification) is for users who can tell right blocks from wrong ones, and
@@ -47,21 +47,21 @@ impl Mirror {
         regions: Vec<Region>,
         how: Open,
     ) -> Result<Rc<Mirror>, MirrorError> {
-        let halves = Halves::new(shard, regions);
+        let legs = Legs::new(shard, regions);
         match how {
-            Open::Create => Mirror::format(shard, halves).await,
-            Open::AfterStop => Mirror::open_halves(shard, halves, false).await,
-            Open::AfterCrash => Mirror::open_halves(shard, halves, true).await,
+            Open::Create => Mirror::format(shard, legs).await,
+            Open::AfterStop => Mirror::open_legs(shard, legs, false).await,
+            Open::AfterCrash => Mirror::open_legs(shard, legs, true).await,
         }
     }
 
-    async fn format(shard: &Shard, halves: Halves) -> Result<Rc<Mirror>, MirrorError> {
-        let size = halves.size();
-        let name = halves.held().next().map_or("no region".to_string(), |half| halves.name(half));
+    async fn format(shard: &Shard, legs: Legs) -> Result<Rc<Mirror>, MirrorError> {
+        let size = legs.size();
+        let name = legs.held().next().map_or("no region".to_string(), |leg| legs.name(leg));
         let layout = Layout::of_ends(vec![blocks_in(size)]).ok_or_else(|| {
             MirrorError::Failed(format!("the region on {name} has {size} bytes, which are too few"))
         })?;
-        let mirror = Mirror::over(shard, halves, layout);
+        let mirror = Mirror::over(shard, legs, layout);
         mirror.lay_out().await.map_err(|error| failed("writing", &error))?;
         mirror.state.borrow_mut().is_new = true;
         Ok(mirror)
@@ -69,27 +69,27 @@ impl Mirror {
 
     /// The header is erased first and written last, so that an interrupted creation leaves no mirror.
     async fn lay_out(&self) -> Result<(), IoError> {
-        let zeroes = || self.halves.copy_of(&[0; BLOCK]);
+        let zeroes = || self.legs.copy_of(&[0; BLOCK]);
         self.put(&[(0, zeroes())]).await?;
-        self.halves.sync().await?;
+        self.legs.sync().await?;
         let tables: Vec<u64> = (0..self.state.borrow().layout.tables()).collect();
         for numbers in tables.chunks(TABLES) {
             let pieces: Vec<_> = numbers.iter().map(|number| self.table_piece(*number)).collect();
             self.put(&pieces).await?;
         }
         self.put(&[(self.place(0), zeroes())]).await?;
-        self.halves.sync().await?;
+        self.legs.sync().await?;
         self.put(&[self.header_piece()]).await?;
-        self.halves.sync().await
+        self.legs.sync().await
     }
 
-    async fn open_halves(
+    async fn open_legs(
         shard: &Shard,
-        halves: Halves,
+        legs: Legs,
         compare: bool,
     ) -> Result<Rc<Mirror>, MirrorError> {
-        let (layout, whole, unlike) = header::read(&halves).await?;
-        let mirror = Mirror::over(shard, halves, layout);
+        let (layout, whole, unlike) = header::read(&legs).await?;
+        let mirror = Mirror::over(shard, legs, layout);
         {
             let mut state = mirror.state.borrow_mut();
             state.whole = whole;
@@ -112,78 +112,80 @@ impl Mirror {
         Ok(mirror)
     }
 
-    /// Reads the table, from any half that has it: all are equal.
+    /// Reads the table, from any leg that has it: all are equal.
     async fn load_sums(&self) -> Result<(), IoError> {
         let tables = self.state.borrow().layout.tables();
         for number in 0..tables {
             let offset = self.state.borrow().layout.table_at(number);
-            let mut bytes = self.halves.buffer(BLOCK);
-            let half = self.halves.read(offset, &mut bytes).await?;
+            let mut bytes = self.legs.buffer(BLOCK);
+            let leg = self.legs.read(offset, &mut bytes).await?;
             let damaged = self.state.borrow_mut().sums.load(number, &bytes);
             if damaged.is_empty() {
                 continue;
             }
             self.state.borrow_mut().dirty.insert(number);
-            if !self.load_elsewhere(number, half, &damaged).await? {
-                self.sums_are_lost(half, offset);
+            if !self.load_elsewhere(number, leg, &damaged).await? {
+                self.sums_are_lost(leg, offset);
             }
         }
         Ok(())
     }
 
-    /// Reads the table of the first half that is readable throughout. Those before it are detached.
+    /// Reads the table of the first leg that is readable throughout. Those before it are detached.
     async fn load_sums_of_first(&self) -> Result<(), IoError> {
-        while let Some(half) = self.halves.held().next() {
+        while let Some(leg) = self.legs.held().next() {
             {
                 let mut state = self.state.borrow_mut();
                 state.sums = Sums::new(state.layout.blocks());
                 state.must_verify = false;
             }
-            match self.load_sums_of(half).await {
+            match self.load_sums_of(leg).await {
                 Ok(()) => return Ok(()),
-                Err(error) => self.detach_failed(half, "reading", error)?,
+                Err(error) => self.detach_failed(leg, "reading", error)?,
             }
         }
         Ok(())
     }
 
-    async fn load_sums_of(&self, half: usize) -> Result<(), IoError> {
+    async fn load_sums_of(&self, leg: usize) -> Result<(), IoError> {
         let tables = self.state.borrow().layout.tables();
         for number in 0..tables {
             let offset = self.state.borrow().layout.table_at(number);
-            let mut bytes = self.halves.buffer(BLOCK);
-            self.halves.read_half(half, offset, &mut bytes).await?;
+            let mut bytes = self.legs.buffer(BLOCK);
+            self.legs.read_leg(leg, offset, &mut bytes).await?;
             let damaged = self.state.borrow_mut().sums.load(number, &bytes);
             if !damaged.is_empty() {
                 self.state.borrow_mut().dirty.insert(number);
-                self.sums_are_lost(half, offset);
+                self.sums_are_lost(leg, offset);
             }
         }
         Ok(())
     }
 
-    fn sums_are_lost(&self, half: usize, offset: u64) {
+    fn sums_are_lost(&self, leg: usize, offset: u64) {
         self.state.borrow_mut().must_verify = true;
-        let region = self.halves.name(half);
+        let region = self.legs.name(leg);
         tracing::warn!(region, offset, "sums of a mirror are damaged; its user has to verify");
     }
 
-    /// Loads damaged sectors of the table from the other half, which is equal.
+    /// Loads damaged sectors of the table from the other legs, which are equal.
     async fn load_elsewhere(
         &self,
         number: u64,
-        half: usize,
+        leg: usize,
         damaged: &[u64],
     ) -> Result<bool, IoError> {
         let offset = self.state.borrow().layout.table_at(number);
-        for other in self.halves.held().filter(|other| *other != half) {
-            let mut bytes = self.halves.buffer(BLOCK);
-            match self.halves.read_half(other, offset, &mut bytes).await {
-                // Both copies have the same sums where both are sound.
+        let mut missing = damaged.to_vec();
+        for other in self.legs.held().filter(|other| *other != leg) {
+            let mut bytes = self.legs.buffer(BLOCK);
+            match self.legs.read_leg(other, offset, &mut bytes).await {
+                // All copies have the same sums where they are sound.
                 Ok(()) => {
                     let state = &mut *self.state.borrow_mut();
                     let theirs = state.sums.load(number, &bytes);
-                    if damaged.iter().all(|sector| !theirs.contains(sector)) {
+                    missing.retain(|sector| theirs.contains(sector));
+                    if missing.is_empty() {
                         state.mended += 1;
                         return Ok(true);
                     }
@@ -194,19 +196,35 @@ impl Mirror {
         Ok(false)
     }
 
-    /// Makes the second half equal to the first: reads both, writes what differs. The header of the second says so before
-    /// anything else is written there: cut short, it may hold neither what it held before nor what the first does, and the
-    /// next start might take it for the first.
+    /// Makes the other legs equal to the first, one after the other: of three, an interruption leaves two that are whole.
     async fn compare(&self) -> Result<(), IoError> {
-        let held: Vec<usize> = self.halves.held().collect();
-        let [source, target] = held[..] else { return Ok(()) };
+        let held: Vec<usize> = self.legs.held().collect();
+        let Some((source, targets)) = held.split_first().filter(|(_, rest)| !rest.is_empty())
+        else {
+            return Ok(());
+        };
+        let mut unreadable = None;
+        for target in targets {
+            unreadable = self.make_equal(*source, *target).await?.or(unreadable);
+        }
+        // Only now, when the others hold all that could be read of it.
+        match unreadable {
+            Some(error) => self.detach_failed(*source, "reading", error),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a leg equal to the first: reads both, writes what differs. Its header says so before
+    /// anything else is written there: cut short, it may hold neither what it held before nor what the first does, and the
+    /// next start might take it for the first. Gives the error of blocks that the first cannot read.
+    async fn make_equal(&self, source: usize, target: usize) -> Result<Option<IoError>, IoError> {
         let mut unreadable = None;
         let (blocks, tables) = {
             let state = self.state.borrow();
             (state.layout.blocks(), state.layout.tables())
         };
         let mut at = 0;
-        while at < blocks && self.halves.holds(target) {
+        while at < blocks && self.legs.holds(target) {
             let count = self.state.borrow().layout.in_a_row(at, WINDOW.min(blocks - at));
             if self.any_known(at, count)
                 && let Err(error) = self.compare_window(source, target, at, count).await?
@@ -215,31 +233,27 @@ impl Mirror {
             }
             at += count;
         }
-        if self.halves.holds(target) {
+        if self.legs.holds(target) {
             for number in 0..tables {
                 self.rewrite(target, self.table_piece(number)).await?;
             }
-            self.halves.sync().await?;
+            self.legs.sync().await?;
             self.state.borrow_mut().whole = State::Whole;
             self.rewrite(target, self.header_piece()).await?;
         }
         self.state.borrow_mut().whole = State::Whole;
-        self.halves.sync().await?;
-        // Only now, when the other holds all that could be read of it.
-        match unreadable {
-            Some(error) => self.detach_failed(source, "reading", error),
-            None => Ok(()),
-        }
+        self.legs.sync().await?;
+        Ok(unreadable)
     }
 
-    /// Before anything of the second half is overwritten.
+    /// Before anything of a leg is overwritten.
     async fn begin_rewrite(&self, target: usize) -> Result<(), IoError> {
         if self.state.borrow().whole == State::Unequal {
             return Ok(());
         }
         self.state.borrow_mut().whole = State::Unequal;
         self.rewrite(target, self.header_piece()).await?;
-        self.halves.sync().await
+        self.legs.sync().await
     }
 
     /// True when some of these blocks have ever been written.
@@ -254,7 +268,7 @@ impl Mirror {
         self.state.borrow().sums.get(block) != UNKNOWN
     }
 
-    /// The inner error is of a block that the first half cannot read and the second does not have.
+    /// The inner error is of blocks that the first leg cannot read.
     async fn compare_window(
         &self,
         source: usize,
@@ -264,40 +278,84 @@ impl Mirror {
     ) -> Result<Result<(), IoError>, IoError> {
         let offset = self.place(first);
         let len = count as usize * BLOCK;
-        let (mut ours, mut theirs) = (self.halves.buffer(len), self.halves.buffer(len));
-        if let Err(error) = self.halves.read_half(target, offset, &mut theirs).await {
+        let (mut ours, mut theirs) = (self.legs.buffer(len), self.legs.buffer(len));
+        if let Err(error) = self.legs.read_leg(target, offset, &mut theirs).await {
             self.detach_failed(target, "reading", error)?;
             return Ok(Ok(()));
         }
-        if let Err(error) = self.halves.read_half(source, offset, &mut ours).await {
-            let is_right = first > 0 && self.is_known(first) && self.agrees(first, &theirs);
+        if let Err(error) = self.legs.read_leg(source, offset, &mut ours).await {
             if count == 1 {
-                return Ok(if is_right { Ok(()) } else { Err(error) });
+                if let Some((right, _)) = self.elsewhere(source, first).await? {
+                    self.rewrite_target(target, first, &theirs, &right).await?;
+                }
+            } else {
+                for block in first..first + count {
+                    let one = Box::pin(self.compare_window(source, target, block, 1));
+                    // The first leg is detached in the end, whatever this finds.
+                    let _ = one.await?;
+                }
             }
-            let mut result = Ok(());
-            for block in first..first + count {
-                let one = Box::pin(self.compare_window(source, target, block, 1)).await?;
-                result = one.and(result);
-            }
-            // The first half is detached for this in the end.
-            return Ok(result.and(Err(error)));
+            return Ok(Err(error));
         }
+        let is_one_of_two = self.legs.held().count() == 2;
         let pairs = ours.chunks_exact(BLOCK).zip(theirs.chunks_exact(BLOCK));
         for (block, (ours, theirs)) in (first..).zip(pairs) {
             let must_verify = self.state.borrow().must_verify;
-            if ours == theirs || (block > 0 && !must_verify && !self.is_known(block)) {
+            if block > 0 && !must_verify && !self.is_known(block) {
                 continue;
             }
-            let place = self.place(block);
-            // The second half may still have the blocks that the first has lost.
-            if !self.agrees(block, ours) && self.agrees(block, theirs) {
-                self.state.borrow_mut().mended += 1;
-                self.rewrite(source, (place, self.halves.copy_of(theirs))).await?;
-            } else {
-                self.begin_rewrite(target).await?;
-                self.rewrite(target, (place, self.halves.copy_of(ours))).await?;
+            if ours == theirs && is_one_of_two {
+                continue;
             }
+            // Another leg may still have the blocks that the first has lost.
+            let right = match self.agrees(block, ours) {
+                true => None,
+                false => self.elsewhere(source, block).await?.filter(|(_, agrees)| *agrees),
+            };
+            let Some((right, _)) = right else {
+                self.rewrite_target(target, block, theirs, ours).await?;
+                continue;
+            };
+            self.state.borrow_mut().mended += 1;
+            self.rewrite(source, (self.place(block), self.legs.copy_of(&right))).await?;
+            self.rewrite_target(target, block, theirs, &right).await?;
         }
         Ok(Ok(()))
+    }
+
+    /// Writes a block of a leg that is made equal, where it differs.
+    async fn rewrite_target(
+        &self,
+        target: usize,
+        block: u64,
+        theirs: &[u8],
+        right: &[u8],
+    ) -> Result<(), IoError> {
+        if theirs == right {
+            return Ok(());
+        }
+        self.begin_rewrite(target).await?;
+        self.rewrite(target, (self.place(block), self.legs.copy_of(right))).await
+    }
+
+    /// A block as the legs other than `source` have it: of the first where it agrees with its sum (true), else of the first that
+    /// can be read.
+    async fn elsewhere(
+        &self,
+        source: usize,
+        block: u64,
+    ) -> Result<Option<(BufMut, bool)>, IoError> {
+        let mut found: Option<(BufMut, bool)> = None;
+        for other in self.legs.held().filter(|other| *other != source) {
+            let mut theirs = self.legs.buffer(BLOCK);
+            if let Err(error) = self.legs.read_leg(other, self.place(block), &mut theirs).await {
+                self.detach_failed(other, "reading", error)?;
+            } else if self.agrees(block, &theirs) {
+                return Ok(Some((theirs, true)));
+            } else if found.is_none() {
+                found = Some((theirs, false));
+            }
+        }
+        Ok(found)
     }
 }

@@ -10,19 +10,20 @@ use crate::region::BLOCK;
 use crate::sums::Sums;
 use braid_device::IoError;
 use braid_shard::range_locks::WHOLE;
+use std::collections::BTreeSet;
 
 /// Blocks that are read or adopted at once.
 const TOGETHER: usize = 256;
 
 impl Mirror {
-    /// True when sums were lost, or a half was opened that was being made equal to the other: then blocks that never were
+    /// True when sums were lost, or a leg was opened that was being made equal to another: then blocks that never were
     /// part of the same state may agree with what is known. Until [`note_verified`](Mirror::note_verified) the user has to
     /// verify all that it relies on.
     pub fn must_verify(&self) -> bool {
         self.state.borrow().must_verify
     }
 
-    /// From now on the user verifies what it reads: a block that agrees with no sum is had from the first half instead of an
+    /// From now on the user verifies what it reads: a block that agrees with no sum is had from the first leg instead of an
     /// error, and remembered.
     pub fn begin_verification(&self) {
         let state = &mut *self.state.borrow_mut();
@@ -32,11 +33,11 @@ impl Mirror {
     }
 
     /// The blocks that were read since verification began, and whose sums are missing or different, are right: makes
-    /// them durable with their sums, on both halves. Before the user writes anything that leaves no older state to go
-    /// back to: so a later start has them, whichever half is then the first.
+    /// them durable with their sums, on all legs. Before the user writes anything that leaves no older state to go
+    /// back to: so a later start has them, whichever leg is then the first.
     ///
     /// # Errors
-    /// When they cannot be read, or no half takes them.
+    /// When they cannot be read, or no leg takes them.
     pub async fn adopt(&self) -> Result<(), IoError> {
         let doubtful: Vec<u64> = {
             let state = &mut *self.state.borrow_mut();
@@ -51,8 +52,8 @@ impl Mirror {
         for some in doubtful.chunks(TOGETHER) {
             let mut pieces = Vec::with_capacity(some.len());
             for &block in some {
-                let (offset, mut bytes) = (self.place(block), self.halves.buffer(BLOCK));
-                self.halves.read(offset, &mut bytes).await?;
+                let (offset, mut bytes) = (self.place(block), self.legs.buffer(BLOCK));
+                self.legs.read(offset, &mut bytes).await?;
                 let state = &mut *self.state.borrow_mut();
                 state.sums.set(block, &bytes);
                 state.dirty.insert(Sums::place(block));
@@ -75,7 +76,7 @@ impl Mirror {
     /// The user has verified all that it relies on: the header says so, if it did not.
     ///
     /// # Errors
-    /// When no half takes that.
+    /// When no leg takes that.
     pub async fn note_verified(&self) -> Result<(), IoError> {
         if self.state.borrow().whole == State::Whole {
             return Ok(());
@@ -88,13 +89,13 @@ impl Mirror {
         self.sync_with(Vec::new()).await
     }
 
-    /// Takes every block as it is, on the half that is read first where both disagree with the sum or there is none, and
-    /// reads all of both halves for that: for a user without checksums of its own, after a crash. Each block that was being written then is old or
+    /// Takes every block as it is, on the leg that is read first where all disagree with the sum or there is none, and
+    /// reads all of every leg for that: for a user without checksums of its own, after a crash. Each block that was being written then is old or
     /// new, or a mixture, as on any disk. Damage that came about by that time cannot be told from it, except where
-    /// the other half has what was written.
+    /// another leg has what was written.
     ///
     /// # Errors
-    /// When the halves cannot be read or written.
+    /// When the legs cannot be read or written.
     pub async fn adopt_all(&self) -> Result<(), IoError> {
         self.begin_verification();
         let blocks = self.state.borrow().layout.blocks();
@@ -102,7 +103,7 @@ impl Mirror {
         while at < blocks {
             let left = (blocks - at).min(TOGETHER as u64);
             let count = self.state.borrow().layout.in_a_row(at, left);
-            let mut bytes = self.halves.buffer(count as usize * BLOCK);
+            let mut bytes = self.legs.buffer(count as usize * BLOCK);
             self.read_blocks(at, &mut bytes).await?;
             self.adopt_equal(at, &bytes).await?;
             self.adopt().await?;
@@ -115,20 +116,24 @@ impl Mirror {
         Ok(())
     }
 
-    /// Adopts what need not be written, because the halves agree about it.
+    /// Adopts what need not be written, because the legs agree about it.
     async fn adopt_equal(&self, first: u64, bytes: &[u8]) -> Result<(), IoError> {
-        let mut theirs = self.halves.buffer(bytes.len());
-        let mut has_other = false;
-        for other in self.halves.held().skip(1) {
-            match self.halves.read_half(other, self.place(first), &mut theirs).await {
-                Ok(()) => has_other = true,
-                Err(error) => self.detach_failed(other, "reading", error)?,
+        let mut theirs = self.legs.buffer(bytes.len());
+        let mut differ = BTreeSet::new();
+        for other in self.legs.held().skip(1) {
+            if let Err(error) = self.legs.read_leg(other, self.place(first), &mut theirs).await {
+                self.detach_failed(other, "reading", error)?;
+                continue;
             }
+            let pairs = bytes.chunks_exact(BLOCK).zip(theirs.chunks_exact(BLOCK));
+            let numbered = (first..).zip(pairs);
+            differ.extend(
+                numbered.filter(|(_, (ours, theirs))| ours != theirs).map(|(block, _)| block),
+            );
         }
         let state = &mut *self.state.borrow_mut();
-        let pairs = bytes.chunks_exact(BLOCK).zip(theirs.chunks_exact(BLOCK));
-        for (block, (ours, theirs)) in (first..).zip(pairs) {
-            if (!has_other || ours == theirs) && state.doubtful.remove(&block) {
+        for (block, ours) in (first..).zip(bytes.chunks_exact(BLOCK)) {
+            if !differ.contains(&block) && state.doubtful.remove(&block) {
                 state.sums.set(block, ours);
                 state.dirty.insert(Sums::place(block));
             }

@@ -1,4 +1,4 @@
-//! Case by case: damage, halves that fail, requests that cannot be, a mirror on a mirror.
+//! Case by case: damage, legs that fail, requests that cannot be, a mirror on a mirror.
 
 use super::rig::{all_of, ask, commit, disk, flush, open, over, read, shard, write};
 use crate::region::BLOCK;
@@ -35,7 +35,7 @@ fn holds_all(shard: &Shard, mirror: &Rc<Mirror>) {
     assert_eq!(root[..5], *b"root\0");
 }
 
-/// Changes bits of the region of a half that hold block `block` of the device.
+/// Changes bits of the region of a leg that hold block `block` of the device.
 fn rot(mirror: &Mirror, disk: &VolatileDisk, block: u64) {
     let mut bytes = disk.bytes();
     bytes[mirror.place(1 + block) as usize + 100] ^= 4;
@@ -43,7 +43,7 @@ fn rot(mirror: &Mirror, disk: &VolatileDisk, block: u64) {
 }
 
 #[test]
-fn what_was_written_is_there_on_either_half_alone() {
+fn what_was_written_is_there_on_either_leg_alone() {
     let shard = shard();
     let disks = [disk("a", SIZE), disk("b", SIZE)];
     let mirror = filled(&shard, &disks);
@@ -58,7 +58,43 @@ fn what_was_written_is_there_on_either_half_alone() {
 }
 
 #[test]
-fn rot_in_either_half_is_mended_from_the_other() {
+fn only_what_is_known_to_be_as_it_was_written_is_read_ahead() {
+    let shard = shard();
+    let disks = [disk("a", SIZE), disk("b", SIZE)];
+    let mirror = filled(&shard, &disks);
+    let ahead = |mirror: &Rc<Mirror>, block: usize, count: usize| {
+        let own = Rc::clone(mirror);
+        shard.block_on(async move { own.read_ahead((block * BLOCK) as u64, count * BLOCK).await })
+    };
+    // Each 3 blocks of 5 are written; the sum of one that never was is not known.
+    assert!(ahead(&mirror, 10, 2).unwrap() == bytes(2)[..2 * BLOCK]);
+    assert!(ahead(&mirror, 10, 100).unwrap() == bytes(2));
+    assert!(ahead(&mirror, 13, 100).unwrap().is_empty());
+    assert!(ahead(&mirror, 1 << 20, 100).unwrap().is_empty());
+    rot(&mirror, &disks[0], 16);
+    assert!(ahead(&mirror, 15, 100).unwrap() == bytes(3)[..BLOCK]);
+    assert_eq!(mirror.mended(), 0);
+    disks[0].make_unreadable(mirror.place(1 + 20));
+    assert!(ahead(&mirror, 20, 3).is_err());
+    assert!(mirror.take_detached().is_empty());
+    // A user that verifies has not verified these.
+    mirror.begin_verification();
+    assert!(ahead(&mirror, 15, 3).unwrap() == bytes(3)[..BLOCK]);
+    assert!(mirror.end_verification());
+    rot(&mirror, &disks[1], 16);
+    holds_but(&shard, &mirror, 3);
+}
+
+/// Reads everything but what was written as `of`.
+fn holds_but(shard: &Shard, mirror: &Rc<Mirror>, lost: u8) {
+    for of in 0..20 {
+        let found = read(shard, mirror, u64::from(of) * 20_480, BLOCK * 3);
+        assert_eq!(found.is_ok_and(|found| found == bytes(of)), of != lost, "{of}");
+    }
+}
+
+#[test]
+fn rot_in_either_leg_is_mended_from_the_other() {
     for hurt in 0..2 {
         for how in [Open::AfterStop, Open::AfterCrash] {
             let shard = shard();
@@ -87,7 +123,51 @@ fn rot_in_either_half_is_mended_from_the_other() {
 }
 
 #[test]
-fn a_block_that_no_half_has_is_an_error_until_it_is_written() {
+fn what_two_of_three_legs_have_lost_is_had_from_the_third() {
+    for right in 0..3 {
+        for how in [Open::AfterStop, Open::AfterCrash] {
+            let shard = shard();
+            let disks = [disk("a", SIZE), disk("b", SIZE), disk("c", SIZE)];
+            let mirror = filled(&shard, &disks);
+            let hurt = |leg: usize| (0..100).step_by(5).map(move |block| (leg, block));
+            for (leg, block) in (0..3).filter(|leg| *leg != right).flat_map(hurt) {
+                rot(&mirror, &disks[leg], block);
+            }
+            drop(mirror);
+            let mirror = over(&shard, &disks, how);
+            holds_all(&shard, &mirror);
+            flush(&shard, &mirror).unwrap();
+            drop(mirror);
+            if how == Open::AfterCrash {
+                for disk in &disks {
+                    let alone = over(&shard, std::slice::from_ref(disk), Open::AfterStop);
+                    holds_all(&shard, &alone);
+                    assert_eq!(alone.mended(), 0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_that_the_first_of_three_cannot_read_are_the_same_on_the_others() {
+    let shard = shard();
+    let disks = [disk("a", SIZE), disk("b", SIZE), disk("c", SIZE)];
+    let mirror = filled(&shard, &disks);
+    disks[0].make_unreadable(mirror.place(1));
+    rot(&mirror, &disks[1], 0);
+    drop(mirror);
+    let mirror = over(&shard, &disks, Open::AfterCrash);
+    assert_eq!(mirror.held().collect::<Vec<_>>(), [1, 2]);
+    holds_all(&shard, &mirror);
+    drop(mirror);
+    for disk in &disks[1..] {
+        holds_all(&shard, &over(&shard, std::slice::from_ref(disk), Open::AfterStop));
+    }
+}
+
+#[test]
+fn a_block_that_no_leg_has_is_an_error_until_it_is_written() {
     let shard = shard();
     let disks = [disk("a", SIZE), disk("b", SIZE)];
     let mirror = filled(&shard, &disks);
@@ -101,7 +181,7 @@ fn a_block_that_no_half_has_is_an_error_until_it_is_written() {
 }
 
 #[test]
-fn a_block_of_the_table_is_had_from_the_other_half_or_the_user_has_to_verify() {
+fn a_block_of_the_table_is_had_from_the_other_leg_or_the_user_has_to_verify() {
     let shard = shard();
     let disks = [disk("a", SIZE), disk("b", SIZE)];
     drop(filled(&shard, &disks));
@@ -128,14 +208,14 @@ fn a_block_of_the_table_is_had_from_the_other_half_or_the_user_has_to_verify() {
 }
 
 #[test]
-fn a_half_that_fails_is_reported_before_the_request_completes() {
+fn a_leg_that_fails_is_reported_before_the_request_completes() {
     for failing in 0..2 {
         let shard = shard();
         let disks = [disk("a", SIZE), disk("b", SIZE)];
         let mirror = filled(&shard, &disks);
         let seen: Rc<RefCell<Vec<usize>>> = Rc::default();
         let told = Rc::clone(&seen);
-        mirror.on_detached(move |detached| told.borrow_mut().push(detached.half));
+        mirror.on_detached(move |detached| told.borrow_mut().push(detached.leg));
         disks[failing].fail();
         write(&shard, &mirror, 0, &bytes(0)).unwrap();
         assert_eq!(*seen.borrow(), [failing]);
@@ -152,14 +232,14 @@ fn a_half_that_fails_is_reported_before_the_request_completes() {
 }
 
 #[test]
-fn a_half_that_cannot_read_a_block_is_detached_where_the_other_can() {
+fn a_leg_that_cannot_read_a_block_is_detached_where_the_other_can() {
     let shard = shard();
     let disks = [disk("a", SIZE), disk("b", SIZE)];
     let mirror = filled(&shard, &disks);
     disks[0].make_unreadable(mirror.place(1));
     assert_eq!(read(&shard, &mirror, 0, BLOCK * 3).unwrap(), bytes(0));
     let detached = mirror.take_detached();
-    assert_eq!((detached.len(), detached[0].half), (1, 0));
+    assert_eq!((detached.len(), detached[0].leg), (1, 0));
     assert!(detached[0].why.contains("reading failed: medium error"), "{}", detached[0].why);
 }
 
@@ -221,7 +301,7 @@ fn a_mirror_lies_on_a_mirror() {
     write(&shard, &upper, 40_960, &bytes(8)).unwrap();
     flush(&shard, &upper).unwrap();
     drop((upper, lower));
-    // Damage of a half of the lower one never reaches the upper one.
+    // Damage of a leg of the lower one never reaches the upper one.
     let lower = over(&shard, &disks[..2], Open::AfterStop);
     rot(&lower, &disks[0], 7);
     let upper = open(&shard, vec![region(&lower)], Open::AfterStop).unwrap();

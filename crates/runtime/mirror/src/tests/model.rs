@@ -1,9 +1,9 @@
-//! Random requests against a model: power cuts with torn writes, processes that die, halves that fail and others that join,
+//! Random requests against a model: power cuts with torn writes, processes that die, legs that fail and others that join,
 //! growth, and resyncs that are cut short. Every choice comes from the seed.
 
 use super::rig::{commit, flush, late, open, read, shard};
 use crate::region::BLOCK;
-use crate::{Mirror, MirrorError, Open, ROOT, Region};
+use crate::{LEGS_MAX, Mirror, MirrorError, Open, ROOT, Region};
 use braid_device::volatile::{Fuse, VolatileDisk};
 use braid_device::{Device, IoSets, Op, Request};
 use braid_shard::Shard;
@@ -69,10 +69,12 @@ struct World {
     rng: fastrand::Rng,
     shard: Shard,
     fuse: Fuse,
-    /// The disks whose halves are current, as their owner has recorded it.
+    /// The disks whose legs are current, as their owner has recorded it.
     current: Rc<RefCell<Vec<VolatileDisk>>>,
-    /// The disk of each half.
-    halves: [Option<VolatileDisk>; 2],
+    /// The disk of each leg.
+    legs: [Option<VolatileDisk>; LEGS_MAX],
+    /// The most legs that it is given.
+    most: usize,
     /// A disk fails, and the mirror may not know yet.
     fails: bool,
     areas: usize,
@@ -83,14 +85,15 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64) -> World {
+    fn new(seed: u64, most: usize) -> World {
         World {
             seed,
             rng: fastrand::Rng::with_seed(seed),
             shard: shard(),
             fuse: Fuse::default(),
             current: Rc::default(),
-            halves: [None, None],
+            legs: [const { None }; LEGS_MAX],
+            most,
             fails: false,
             areas: 1,
             sectors: BTreeMap::new(),
@@ -121,13 +124,13 @@ impl World {
         self.rng.shuffle(&mut disks);
         let regions = disks.iter().map(|disk| self.region(disk)).collect();
         let mut disks = disks.into_iter();
-        self.halves = [disks.next(), disks.next()];
+        self.legs = std::array::from_fn(|_| disks.next());
         let mirror = open(&self.shard, regions, how)?;
-        let (fuse, current, halves) =
-            (self.fuse.clone(), Rc::clone(&self.current), self.halves.clone());
+        let (fuse, current, legs) =
+            (self.fuse.clone(), Rc::clone(&self.current), self.legs.clone());
         mirror.on_detached(move |detached| {
             // Without power nothing can be recorded.
-            let disk = &halves[detached.half];
+            let disk = &legs[detached.leg];
             if !fuse.is_blown() && disk.is_some() {
                 current.borrow_mut().retain(|disk| disk.name() != detached.name);
             }
@@ -315,20 +318,20 @@ impl World {
         self.durable(&now, &[]);
     }
 
-    /// Makes a half fail, or has another one join while requests are made.
-    fn change_halves(&mut self, mirror: &Rc<Mirror>) {
+    /// Makes a leg fail, or has another one join while requests are made: true.
+    fn change_legs(&mut self, mirror: &Rc<Mirror>) -> bool {
         let held: Vec<usize> = mirror.held().collect();
-        if held.len() == 2 && self.fails {
-            return;
+        if held.len() > 1 && self.fails {
+            return false;
         }
-        if held.len() == 2 {
-            let half = self.rng.usize(..2);
+        if held.len() == self.most || held.len() > 1 && self.rng.bool() {
+            let leg = held[self.rng.usize(..held.len())];
             self.fails = self.rng.bool();
             match self.fails {
-                true => self.halves[half].as_ref().unwrap().fail(),
-                false => mirror.detach(half, "it was asked for").unwrap(),
+                true => self.legs[leg].as_ref().unwrap().fail(),
+                false => mirror.detach(leg, "it was asked for").unwrap(),
             }
-            return;
+            return false;
         }
         let disk = self.new_disk();
         let region = self.region(&disk);
@@ -348,9 +351,10 @@ impl World {
             self.current.borrow_mut().push(disk);
             self.check_alone(mirror);
         }
+        true
     }
 
-    /// Flushes, and looks at each half as it is then.
+    /// Flushes, and looks at each leg as it is then.
     fn check_alone(&mut self, mirror: &Rc<Mirror>) {
         self.some_flush(mirror);
         if self.fuse.is_blown() {
@@ -367,9 +371,9 @@ impl World {
 
     fn grow(&mut self, mirror: &Rc<Mirror>) {
         self.areas = AREAS.len().min(self.areas + 1);
-        let halves = self.halves.clone();
+        let legs = self.legs.clone();
         let regions: Vec<(usize, Region)> =
-            mirror.held().map(|half| (half, self.region(halves[half].as_ref().unwrap()))).collect();
+            mirror.held().map(|leg| (leg, self.region(legs[leg].as_ref().unwrap()))).collect();
         let own = Rc::clone(mirror);
         let done = self.shard.block_on(async move { own.prepare_growth(regions).await });
         if self.fuse.is_blown() {
@@ -384,13 +388,8 @@ impl World {
     fn live(&mut self, mirror: Rc<Mirror>) -> bool {
         while !self.fuse.is_blown() {
             match self.rng.u8(..40) {
-                0 => {
-                    let joins = mirror.held().count() == 1;
-                    self.change_halves(&mirror);
-                    if joins {
-                        return false;
-                    }
-                }
+                0 if self.change_legs(&mirror) => return false,
+                0 => {}
                 1 => self.grow(&mirror),
                 2 => {
                     self.some_flush(&mirror);
@@ -447,9 +446,9 @@ impl World {
     }
 }
 
-fn survives(seed: u64) {
-    let mut world = World::new(seed);
-    let disks: Vec<VolatileDisk> = (0..world.rng.usize(1..=2)).map(|_| world.new_disk()).collect();
+fn survives(seed: u64, most: usize) {
+    let mut world = World::new(seed, most);
+    let disks = (0..world.rng.usize(1..=most)).map(|_| world.new_disk()).collect();
     *world.current.borrow_mut() = disks;
     let mut mirror = world.open(Open::Create).unwrap();
     assert!(mirror.is_new());
@@ -465,7 +464,7 @@ fn survives(seed: u64) {
             continue;
         }
         world.stop();
-        // The power may go again before all is equal, and either half may be the first.
+        // The power may go again before all is equal, and any leg may be the first.
         while world.rng.u8(..3) == 0 {
             world.fuse.set(world.rng.u64(1..60));
             drop(world.open_after_crash());
@@ -487,9 +486,10 @@ fn survives(seed: u64) {
 }
 
 #[test]
-fn no_crash_costs_what_was_flushed_and_both_halves_are_the_same() {
-    // The last one found that a block that was read after a crash, and had no checksum, was not copied to a half that joined.
-    (0..60).chain([2140]).for_each(survives);
+fn no_crash_costs_what_was_flushed_and_all_legs_are_the_same() {
+    // The last one found that a block that was read after a crash, and had no checksum, was not copied to a leg that joined.
+    (0..60).chain([2140]).for_each(|seed| survives(seed, 2));
+    (0..60).for_each(|seed| survives(seed, 3));
 }
 
 /// Minutes: after a change of this crate, as CONTRIBUTING.md says. As many seeds as the variable `SEEDS` says.
@@ -497,5 +497,7 @@ fn no_crash_costs_what_was_flushed_and_both_halves_are_the_same() {
 #[ignore = "takes minutes"]
 fn many_histories() {
     let count = std::env::var("SEEDS").ok().and_then(|text| text.parse().ok());
-    (60..60 + count.unwrap_or(5_000)).for_each(survives);
+    for seed in 60..60 + count.unwrap_or(5_000) {
+        survives(seed, 2 + (seed % 2) as usize);
+    }
 }

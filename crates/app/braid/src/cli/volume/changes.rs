@@ -25,7 +25,7 @@ pub struct Follow {
     They take new stripes at once. Then a balance moves the part that is theirs: as many bytes as that part of the \
     volume's data, read from the others and written here, while files are read and written as ever. With \
     --no-balance nothing moves; several additions then cost one pass of `braid volume balance`. Where the metadata is \
-    on one brick, the first that is added and has room gets the second copy.",
+    on fewer than three bricks, those that are added and have room get copies of it.",
     after_help = EXIT_CODES
 )]
 pub struct Add {

@@ -59,6 +59,8 @@ struct Report {
     metadata_generation: u64,
     metadata_offset: u64,
     metadata_size: u64,
+    /// The three bricks with the metadata of which two decide; empty where fewer have it.
+    metadata_holders: Vec<u16>,
     data_offset: u64,
     data_size: u64,
     created: u64,
@@ -88,6 +90,7 @@ impl Report {
             metadata_generation: superblock.metadata_generation,
             metadata_offset: superblock.metadata.offset,
             metadata_size: superblock.metadata.len,
+            metadata_holders: superblock.metadata_holders.clone(),
             data_offset: superblock.data.offset,
             data_size: superblock.data.len,
             created: seconds(superblock.created),
@@ -99,6 +102,11 @@ impl Report {
         let area = |offset, len| match (Area { offset, len }) {
             Area { len: 0, .. } => "none".to_string(),
             Area { offset, len } => format!("{} at byte {offset}", size::human(len)),
+        };
+        let holders: Vec<String> = self.metadata_holders.iter().map(u16::to_string).collect();
+        let holders = match holders.is_empty() {
+            true => "not told, fewer than three".to_string(),
+            false => format!("{}; two of them decide", holders.join(", ")),
         };
         let rows = [
             ("Volume", self.volume.clone()),
@@ -114,6 +122,7 @@ impl Report {
                 "Metadata",
                 format!("{}, {}", area(self.metadata_offset, self.metadata_size), self.metadata),
             ),
+            ("Metadata on", holders),
             ("Data", area(self.data_offset, self.data_size)),
             ("Created", time::local(self.created)),
             ("Updated", time::local(self.updated)),

@@ -52,6 +52,7 @@ fn serve(
     let (memory, kept) = (Memory::default(), Kept::new(state));
     let around = Around {
         remotes: shards.remotes().to_vec(),
+        share_mounts: false,
         scrubs: Arc::new(Scrubs::new(kept.clone())),
         spares: Arc::default(),
         kept,

@@ -29,8 +29,8 @@ mod take_back;
 mod unmount;
 mod weight;
 
-use crate::cli::volume::{GrowMetadata, Verb, WholeVolume};
-use anyhow::Result;
+use crate::cli::volume::{GrowMetadata, Guard, Verb, WholeVolume};
+use anyhow::{Context, Result};
 use asking::{connect, order, volume_name};
 use braid_control::protocol::volume::{VolumeJob, VolumeRequest};
 use std::process::ExitCode;
@@ -71,6 +71,7 @@ pub fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Jobs(options) => jobs::run(options),
         Verb::Export(options) => export::run(options),
         Verb::Host(options) => host::run(&options),
+        Verb::Guard(options) => guard(&options),
     }
 }
 
@@ -78,6 +79,14 @@ pub fn run(verb: Verb) -> Result<ExitCode> {
 fn whole(options: WholeVolume, job: VolumeJob) -> Result<ExitCode> {
     let mut client = connect(&options.control)?;
     follow::start(&mut client, &volume_name(&options.name), job, options.follow)
+}
+
+/// Beside a mount, until its server ends it or was killed.
+fn guard(options: &Guard) -> Result<ExitCode> {
+    let Guard { server, thread, connection } = *options;
+    braid_fuse::guard(server, thread, connection)
+        .with_context(|| format!("guarding FUSE connection {connection} of process {server}"))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// `braid volume grow-metadata`: more room for metadata.

@@ -35,6 +35,7 @@ fn request(options: &Mount) -> Result<VolumeRequest> {
         dir: dir.to_string(),
         bricks: member_arguments(&options.bricks, &[])?,
         degraded: options.degraded,
+        minority: options.minority,
         take_back: options.take_back,
         read_only: options.read_only,
         allow_other: options.allow_other,

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 const SHOWN: usize = 20;
 
 pub fn run(options: &Salvage) -> Result<ExitCode> {
-    let outcome = salvaging::salvage(&options.bricks, &options.into)?;
+    let outcome = salvaging::salvage(&options.bricks, &options.into, options.snapshots)?;
     if options.json {
         output::json_line(&outcome)?;
     } else {
@@ -34,8 +34,12 @@ fn text(outcome: &Outcome, into: &str) -> String {
         0 => String::new(),
         files => format!(", of them {files} not as written"),
     };
+    let snapshots = match outcome.snapshots {
+        0 => String::new(),
+        snapshots => format!(" of it and of {}", output::count(snapshots, "snapshot")),
+    };
     lines.push(format!(
-        "volume {}: {} whole ({}), {} incomplete{rotten}, {} without a name; {lost}",
+        "volume {}: {} whole ({}){snapshots}, {} incomplete{rotten}, {} without a name; {lost}",
         outcome.name,
         output::count(outcome.files, "file"),
         size::human(outcome.bytes),

@@ -104,7 +104,7 @@ fn text(status: &VolumeDetail) -> String {
     if status.snapshots > 0 || status.snapshot_bytes > 0 {
         row("snapshots", snapshots(status));
     }
-    let on = status.metadata_on.join(" and ");
+    let on = status.metadata_on.join(", ");
     row("metadata", format!("{} on {on}", part_of(status.metadata_used, status.metadata_size)));
     if status.metadata_used > status.metadata_size / 10 * 9 {
         let why = "nearly full: new files may be refused; `braid volume grow-metadata";

@@ -182,7 +182,13 @@ impl Maker {
             for stripe in some {
                 let brick = buckets.brick_of(ino, stripe);
                 let next = next.get_mut(usize::from(brick)).context("no such brick")?;
-                list.push(Extent { start: *next, written: u32::MAX, blocks: per as u16, brick });
+                list.push(Extent {
+                    start: *next,
+                    written: u32::MAX,
+                    blocks: per as u16,
+                    brick,
+                    common: false,
+                });
                 *next += per;
             }
             self.put(keys::extents(ino, group), encode(&list))?;

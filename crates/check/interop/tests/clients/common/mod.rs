@@ -4,6 +4,7 @@
 //! run beside them. Nothing is left behind: the folder goes with the [`World`].
 
 pub mod fio;
+pub mod guest;
 
 use braid_array::array::Array;
 use braid_array::assemble::assemble;

@@ -5,13 +5,13 @@ use super::power::Power;
 use super::*;
 use crate::tests::make;
 use braid_filesystem::{Errno, FileSystem, Kind};
-use braid_format::brick::{Away, BrickSuperblock, MetadataState};
+use braid_format::brick::{Away, BrickSuperblock};
 use braid_format::volume::brick_record::BrickState;
 
 const DEGRADED: AssembleOptions =
-    AssembleOptions { degraded: true, take_back: false, read_only: false };
+    AssembleOptions { degraded: true, take_back: false, read_only: false, minority: false };
 const TAKE_BACK: AssembleOptions =
-    AssembleOptions { degraded: false, take_back: true, read_only: false };
+    AssembleOptions { degraded: false, take_back: true, read_only: false, minority: false };
 const ALL: std::ops::Range<u64> = 0..32 << 20;
 
 /// Mounts with all bricks, and finds "a" there; then the volume is as it should be.
@@ -36,7 +36,7 @@ fn mounts_whole(bricks: &Bricks, options: AssembleOptions, when: &str) {
 
 /// Three bricks, the first two of which hold the metadata, with the file "a".
 fn three() -> Vec<Vec<u8>> {
-    let bricks = Bricks::new(&[32, 32, 32]);
+    let bricks = Bricks::on_two(&[32, 32, 32]);
     bricks.with(|volume| async move {
         put(&volume, "a").await;
     });
@@ -215,7 +215,7 @@ fn a_brick_that_ran_on_without_metadata_is_taken_back_after_a_mount_without_it()
 /// As [`damaged`], with two bricks without metadata that went on, and then mounts without them. `change` is made to the
 /// superblock of the last.
 fn two_ran_on(change: impl Fn(&mut BrickSuperblock)) -> Bricks {
-    let bricks = Bricks::new(&[32, 32, 32, 32]);
+    let bricks = Bricks::on_two(&[32, 32, 32, 32]);
     bricks.with(|volume| async move {
         put(&volume, "a").await;
     });
@@ -272,6 +272,7 @@ fn several_bricks_that_ran_on_without_metadata_are_taken_back_together() {
 #[test]
 fn bricks_that_ran_on_with_metadata_stay_stale() {
     let with_metadata = two_ran_on(|superblock| {
+        superblock.metadata = Area { offset: MIB, len: 4 * MIB };
         superblock.metadata_state = MetadataState::InSync;
         superblock.metadata_generation = superblock.generation;
     });

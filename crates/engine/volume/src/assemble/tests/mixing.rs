@@ -5,9 +5,9 @@ use super::*;
 use braid_filesystem::FileSystem;
 
 const DEGRADED: AssembleOptions =
-    AssembleOptions { degraded: true, take_back: false, read_only: false };
+    AssembleOptions { degraded: true, take_back: false, read_only: false, minority: false };
 const TAKE_BACK: AssembleOptions =
-    AssembleOptions { degraded: false, take_back: true, read_only: false };
+    AssembleOptions { degraded: false, take_back: true, read_only: false, minority: false };
 
 /// The content of a device now, on another device of `size` bytes.
 fn image(ram: &Ram, size: u64) -> Ram {
@@ -118,7 +118,7 @@ fn metadata_that_was_away_is_not_read_and_is_made_again() {
 
 #[test]
 fn without_current_metadata_nothing_can_be_used() {
-    let bricks = Bricks::new(&[32, 32, 32]);
+    let bricks = Bricks::on_two(&[32, 32, 32]);
     let none = text(bricks.assemble_some(&[2], DEGRADED));
     assert!(none.contains("bring a brick that holds it (bricks 0 and 1 are missing)"), "{none}");
 }

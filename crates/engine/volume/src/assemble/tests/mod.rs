@@ -3,6 +3,7 @@
 mod full;
 mod growing;
 mod holders;
+mod majority;
 mod mixing;
 mod mounting;
 mod planning;
@@ -16,6 +17,7 @@ use crate::tests::{ME, file, read_all, write};
 use braid_device::Device;
 use braid_device::ram::Ram;
 use braid_filesystem::{Ino, ROOT, Time};
+use braid_format::brick::{Area, MetadataState};
 use braid_shard::Shard;
 use std::future::Future;
 use std::rc::Rc;
@@ -80,6 +82,21 @@ impl Bricks {
     fn new(sizes: &[u64]) -> Bricks {
         let bricks = Bricks::blank(sizes);
         bricks.create("data", 1, &bricks.devices()).unwrap();
+        bricks
+    }
+
+    /// The same, where the first two hold the metadata and no other has room for it.
+    fn on_two(sizes: &[u64]) -> Bricks {
+        let bricks = Bricks::blank(sizes);
+        let devices = bricks.devices();
+        let mut plan = plan_create(&new_volume("data", 1), &plan_of(&devices, 1)).unwrap();
+        for superblock in plan.superblocks.iter_mut().skip(2) {
+            superblock.metadata = Area::default();
+            superblock.metadata_state = MetadataState::Unused;
+            superblock.metadata_generation = 0;
+        }
+        let shard = bricks.shard.clone();
+        bricks.run(async move { create(&shard, plan, &devices, clock()).await }).unwrap();
         bricks
     }
 

@@ -5,7 +5,6 @@ use super::*;
 use crate::tests::make;
 use crate::{BrickToAdd, NewJob};
 use braid_filesystem::{Errno, FileSystem, Kind, ROOT};
-use braid_format::brick::MetadataState;
 use std::cell::Cell;
 
 /// The content of the bricks.
@@ -70,7 +69,7 @@ fn files_are_there_again_after_an_unmount() {
     });
     let assembly = bricks.assemble().unwrap();
     assert_eq!((assembly.name.as_str(), assembly.unclean), ("data", false));
-    assert_eq!(assembly.metadata, [0, 1]);
+    assert_eq!(assembly.metadata, [0, 1, 2]);
     assert!(assembly.notes.is_empty(), "{:?}", assembly.notes);
     let right = bricks.with(|volume| async move { holds(&volume, "a").await });
     assert!(right);
@@ -167,7 +166,7 @@ fn a_power_cut_at_any_superblock_leaves_a_volume_that_can_be_used() {
         assert_eq!(assembly.notes, Vec::<String>::new(), "cut at {number}");
         if ended.is_ok() {
             assert_eq!(assembly.bricks.keys().copied().collect::<Vec<_>>(), [1, 2, 3]);
-            assert_eq!(assembly.metadata.len(), 2);
+            assert_eq!(assembly.metadata.len(), 3);
             break;
         }
         number += 1;
@@ -198,7 +197,7 @@ fn a_commit_that_one_copy_of_the_metadata_missed_is_answered_when_the_superblock
 
 #[test]
 fn a_brick_that_is_lost_is_known_to_the_others_at_any_moment() {
-    let first = Bricks::new(&[16, 16, 16]);
+    let first = Bricks::on_two(&[16, 16, 16]);
     let saved = save(&first);
     for number in 0.. {
         let bricks = restored(&saved);
@@ -231,9 +230,10 @@ fn a_brick_that_is_lost_is_known_to_the_others_at_any_moment() {
 
 #[test]
 fn a_commit_that_may_name_what_a_brick_has_lost_is_not_found_with_that_brick_after_a_crash() {
-    // Of three bricks the first two hold the metadata.
-    for fails in [0, 1, 2] {
-        let bricks = Bricks::new(&[32, 32, 32]);
+    // Of three bricks the first two hold the metadata, or all.
+    for (fails, on_two) in [0, 1, 2].into_iter().flat_map(|nr| [(nr, false), (nr, true)]) {
+        let new = if on_two { Bricks::on_two } else { Bricks::new };
+        let bricks = new(&[32, 32, 32]);
         let power = Power::default();
         let (opened, volume, cuts) = mount_with(&bricks, &power, 3).unwrap();
         let (cut, own) = (Rc::clone(&cuts[fails]), Rc::clone(&volume));
@@ -324,7 +324,7 @@ fn the_only_brick_with_metadata_is_not_noted_as_lost() {
 #[test]
 fn a_commit_that_only_a_brick_that_is_away_has_is_not_acknowledged() {
     for noted in [false, true] {
-        let bricks = Bricks::new(&[32, 32, 32]);
+        let bricks = Bricks::on_two(&[32, 32, 32]);
         let power = Power::default();
         let (opened, volume, cuts) = mount_with(&bricks, &power, 3).unwrap();
         let area = opened.superblocks.brick(1).unwrap().1.metadata;
@@ -352,13 +352,13 @@ fn a_brick_that_is_removed_while_it_is_given_the_metadata_is_not_written_any_mor
     let memory = std::sync::Arc::clone(bricks.rams[2].memory());
     let shard = bricks.shard.clone();
     bricks.run(async move {
-        opened.store.drop_half(1).await.unwrap();
+        opened.store.drop_leg(1).await.unwrap();
         volume.start_job(NewJob::Remove { brick: 2 }).await.unwrap();
         volume.wait_job().await.unwrap();
         let store = Rc::clone(&opened.store);
         shard.spawn(async move {
             // It may be let go before it is whole.
-            let _ = store.add_half(2).await;
+            let _ = store.add_leg(2).await;
         });
         while !opened.store.bricks().contains(&2) {
             shard.sleep(1000).await;

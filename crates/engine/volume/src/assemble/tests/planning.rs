@@ -21,14 +21,14 @@ fn refused(new: &NewVolume, bricks: &[BrickPlan]) -> String {
 }
 
 #[test]
-fn metadata_gets_a_fiftieth_on_up_to_four_bricks_and_two_of_them_hold_it() {
+fn metadata_gets_a_fiftieth_on_up_to_four_bricks_and_three_of_them_hold_it() {
     let gib = 1 << 30;
     let plan = plan_create(&new_volume("v", 1), &bricks(&[gib; 6])).unwrap();
     let region = (6 * gib / 50) >> 20 << 20;
     for (superblock, nr) in plan.superblocks.iter().zip(0..) {
         superblock.check(0, gib).unwrap();
         let len = if nr < 4 { region } else { 0 };
-        let held = if nr < 2 { MetadataState::InSync } else { MetadataState::Unused };
+        let held = if nr < 3 { MetadataState::InSync } else { MetadataState::Unused };
         assert_eq!((superblock.metadata.len, superblock.metadata_state), (len, held), "{nr}");
         assert_eq!((superblock.brick_id, superblock.brick_count), (nr, 6));
         assert_eq!(superblock.data.offset % MIB, 0);
@@ -36,7 +36,7 @@ fn metadata_gets_a_fiftieth_on_up_to_four_bricks_and_two_of_them_hold_it() {
         assert_eq!(superblock.weight, superblock.data.len / 4096);
         assert_eq!(superblock.volume_state, VolumeState::Creating);
     }
-    assert_eq!(plan.metadata().collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(plan.metadata().collect::<Vec<_>>(), [0, 1, 2]);
 }
 
 #[test]

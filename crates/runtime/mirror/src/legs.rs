@@ -1,10 +1,10 @@
-//! One or two regions with the same content: writes go to both, reads come from the first that succeeds.
+//! Up to three regions with the same content: writes go to all, reads come from the first that succeeds.
 //!
-//! A half that fails while the other does not is detached: it is not used any more, and its owner is notified before the
-//! request during which that happened completes. The owner knows which of two halves is current after a stop, and passes
-//! that one first.
+//! A leg that fails while another does not is detached: it is not used any more, and its owner is notified before the
+//! request during which that happened completes. The owner knows which legs are current after a stop, and passes
+//! only those, the one that is to be believed first.
 //!
-//! Invariant: when a write or a sync has succeeded, all halves that are still held have it.
+//! Invariant: when a write or a sync has succeeded, all legs that are still held have it.
 
 use crate::region::Region;
 use braid_device::{Device, IoError, IoErrorKind, IoSets, Op, Request};
@@ -14,57 +14,60 @@ use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::task::Poll;
 
-/// The most writes to a half that are in flight at a time.
+/// The most writes to a leg that are in flight at a time.
 const TOGETHER_MAX: usize = 64;
 
-/// The number under which the region that joins is written.
-const JOINING: usize = 2;
+/// The most legs of a mirror.
+pub const LEGS_MAX: usize = 3;
 
-/// A half that was detached, with the reason.
+/// The number under which the region that joins is written.
+const JOINING: usize = LEGS_MAX;
+
+/// A leg that was detached, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Detached {
-    /// 0 for the half that was given first, 1 for the second.
-    pub half: usize,
+    /// Its number: 0 for the leg that was given first, 1 for the second, and so on.
+    pub leg: usize,
     /// Its name in messages.
     pub name: String,
     /// Its error.
     pub why: String,
 }
 
-/// Is called for halves that are detached.
+/// Is called for legs that are detached.
 type Reporter = Rc<dyn Fn(&Detached)>;
 
-/// Both halves, and the region that joins.
-type Targets = [Option<Rc<Region>>; 3];
+/// All legs, and the region that joins.
+type Targets = [Option<Rc<Region>>; LEGS_MAX + 1];
 
 /// The result of each that was there.
-type Results = [Option<Result<(), IoError>>; 3];
+type Results = [Option<Result<(), IoError>>; LEGS_MAX + 1];
 
 /// Bytes to write: their offset in the region, and whole blocks.
 pub(crate) type Piece = (u64, Buf);
 
 /// See the module's documentation.
-pub(crate) struct Halves {
+pub(crate) struct Legs {
     sets: IoSets,
     shard: Shard,
-    held: RefCell<[Option<Rc<Region>>; 2]>,
-    /// A region that is becoming a half: it is written but not read.
+    held: RefCell<[Option<Rc<Region>>; LEGS_MAX]>,
+    /// A region that is becoming a leg: it is written but not read.
     joining: RefCell<Option<Rc<Region>>>,
-    /// The error of a region that was becoming a half.
+    /// The error of a region that was becoming a leg.
     join_error: Cell<Option<IoError>>,
     reporter: RefCell<Option<Reporter>>,
-    /// Detached halves while there was no reporter.
+    /// Detached legs while there was no reporter.
     unreported: RefCell<Vec<Detached>>,
 }
 
-impl Halves {
-    /// Of one or two regions; no more than the first two are used. The current one stands first.
-    pub(crate) fn new(shard: &Shard, regions: Vec<Region>) -> Halves {
+impl Legs {
+    /// Of one to [`LEGS_MAX`] regions; no more are used. The one to be believed stands first.
+    pub(crate) fn new(shard: &Shard, regions: Vec<Region>) -> Legs {
         let mut regions = regions.into_iter().map(Rc::new);
-        Halves {
+        Legs {
             sets: IoSets::new(shard),
             shard: shard.clone(),
-            held: RefCell::new([regions.next(), regions.next()]),
+            held: RefCell::new(std::array::from_fn(|_| regions.next())),
             joining: RefCell::default(),
             join_error: Cell::new(None),
             reporter: RefCell::default(),
@@ -72,43 +75,43 @@ impl Halves {
         }
     }
 
-    /// Bytes that every half has; 0 when there is none.
+    /// Bytes that every leg has; 0 when there is none.
     pub(crate) fn size(&self) -> u64 {
-        self.held().map(|half| self.size_of(half)).min().unwrap_or(0)
+        self.held().map(|leg| self.size_of(leg)).min().unwrap_or(0)
     }
 
-    /// Bytes of one half; 0 when it is not held.
-    pub(crate) fn size_of(&self, half: usize) -> u64 {
-        self.region(half).map_or(0, |region| region.size())
+    /// Bytes of one leg; 0 when it is not held.
+    pub(crate) fn size_of(&self, leg: usize) -> u64 {
+        self.region(leg).map_or(0, |region| region.size())
     }
 
-    /// The numbers of the halves that are held, the one that is read first.
+    /// The numbers of the legs that are held, the one that is read first.
     pub(crate) fn held(&self) -> impl Iterator<Item = usize> + use<> {
         let held = self.held.borrow().each_ref().map(Option::is_some);
-        (0..2).filter(move |half| held[*half])
+        (0..LEGS_MAX).filter(move |leg| held[*leg])
     }
 
-    /// True when the half is held.
-    pub(crate) fn holds(&self, half: usize) -> bool {
-        self.region(half).is_some()
+    /// True when the leg is held.
+    pub(crate) fn holds(&self, leg: usize) -> bool {
+        self.region(leg).is_some()
     }
 
-    /// The name of a half in messages.
-    pub(crate) fn name(&self, half: usize) -> String {
-        self.region(half).map_or("no region".to_string(), |region| region.name().to_string())
+    /// The name of a leg in messages.
+    pub(crate) fn name(&self, leg: usize) -> String {
+        self.region(leg).map_or("no region".to_string(), |region| region.name().to_string())
     }
 
-    /// True when `is` holds for the device of a half; asked of each until then.
+    /// True when `is` holds for the device of a leg; asked of each until then.
     pub(crate) fn any(&self, is: impl Fn(&dyn Device) -> bool) -> bool {
         let held = self.held.borrow().clone();
         held.iter().flatten().any(|region| is(region.device()))
     }
 
-    fn region(&self, half: usize) -> Option<Rc<Region>> {
-        self.held.borrow().get(half)?.clone()
+    fn region(&self, leg: usize) -> Option<Rc<Region>> {
+        self.held.borrow().get(leg)?.clone()
     }
 
-    /// Calls `reporter` for each half that is detached from now on, and for those that were before.
+    /// Calls `reporter` for each leg that is detached from now on, and for those that were before.
     pub(crate) fn on_detached(&self, reporter: Reporter) {
         for detached in self.take_detached() {
             reporter(&detached);
@@ -116,24 +119,24 @@ impl Halves {
         *self.reporter.borrow_mut() = Some(reporter);
     }
 
-    /// The halves that were detached since the last call, without a reporter.
+    /// The legs that were detached since the last call, without a reporter.
     pub(crate) fn take_detached(&self) -> Vec<Detached> {
         self.unreported.take()
     }
 
-    /// Detaches a half, unless it is the last.
+    /// Detaches a leg, unless it is the last.
     ///
     /// # Errors
     /// [`IoErrorKind::Refused`] when nothing would be left.
-    pub(crate) fn detach(&self, half: usize, why: &str) -> Result<(), IoError> {
-        if !self.held().any(|other| other != half) {
+    pub(crate) fn detach(&self, leg: usize, why: &str) -> Result<(), IoError> {
+        if !self.held().any(|other| other != leg) {
             return Err(IoError::new(IoErrorKind::Refused));
         }
-        let region = self.held.borrow_mut().get_mut(half).and_then(Option::take);
+        let region = self.held.borrow_mut().get_mut(leg).and_then(Option::take);
         let Some(region) = region else { return Ok(()) };
         let name = region.name().to_string();
-        tracing::warn!(region = %name, why, "a half of a mirror is not used any more");
-        let detached = Detached { half, name, why: why.to_string() };
+        tracing::warn!(region = %name, why, "a leg of a mirror is not used any more");
+        let detached = Detached { leg, name, why: why.to_string() };
         let reporter = self.reporter.borrow().clone();
         match reporter {
             Some(reporter) => reporter(&detached),
@@ -142,19 +145,19 @@ impl Halves {
         Ok(())
     }
 
-    /// Replaces a half by `region`, which must have the same content.
-    pub(crate) fn replace(&self, half: usize, region: Region) {
-        if let Some(held) = self.held.borrow_mut().get_mut(half).and_then(Option::as_mut) {
+    /// Replaces a leg by `region`, which must have the same content.
+    pub(crate) fn replace(&self, leg: usize, region: Region) {
+        if let Some(held) = self.held.borrow_mut().get_mut(leg).and_then(Option::as_mut) {
             *held = Rc::new(region);
         }
     }
 
-    /// Starts writing to `region` as well, so that it can become a half.
+    /// Starts writing to `region` as well, so that it can become a leg.
     ///
     /// # Errors
-    /// [`IoErrorKind::Refused`] when there are two halves or another joins.
+    /// [`IoErrorKind::Refused`] when there are [`LEGS_MAX`] legs or another joins.
     pub(crate) fn join(&self, region: Region) -> Result<(), IoError> {
-        if self.joining.borrow().is_some() || self.held().count() == 2 {
+        if self.joining.borrow().is_some() || self.held().count() == LEGS_MAX {
             return Err(IoError::new(IoErrorKind::Refused));
         }
         self.join_error.set(None);
@@ -168,22 +171,22 @@ impl Halves {
     /// Its own, also one that it gave before.
     pub(crate) async fn write_joining(&self, pieces: &[Piece]) -> Result<(), IoError> {
         let region = self.joined()?;
-        let [result, ..] = self.write_to([Some(region), None, None], pieces, false).await;
-        self.note_joining(result);
+        let result = self.write_one(region, pieces, false).await;
+        self.note_joining(Some(result));
         self.joined().map(drop)
     }
 
-    /// Makes the joining region a half. It must have the same content as the others.
+    /// Makes the joining region a leg. It must have the same content as the others.
     ///
     /// # Errors
     /// Its own, also one that it gave before.
     pub(crate) async fn finish_joining(&self) -> Result<(), IoError> {
         let region = self.joined()?;
-        let [result, ..] = self.write_to([Some(region), None, None], &[], true).await;
-        self.note_joining(result);
+        let result = self.write_one(region, &[], true).await;
+        self.note_joining(Some(result));
         self.joined()?;
         let mut held = self.held.borrow_mut();
-        let free = held.iter_mut().find(|half| half.is_none());
+        let free = held.iter_mut().find(|leg| leg.is_none());
         *free.ok_or(IoError::new(IoErrorKind::Refused))? = self.joining.take();
         Ok(())
     }
@@ -215,18 +218,18 @@ impl Halves {
         self.shard.pool().copy_of(bytes).freeze()
     }
 
-    /// Fills `buf` from one half, regardless of the other.
+    /// Fills `buf` from one leg, regardless of the others.
     ///
     /// # Errors
-    /// The half's; [`IoErrorKind::Gone`] when it is not held.
-    pub(crate) async fn read_half(
+    /// The leg's; [`IoErrorKind::Gone`] when it is not held.
+    pub(crate) async fn read_leg(
         &self,
-        half: usize,
+        leg: usize,
         offset: u64,
         buf: &mut BufMut,
     ) -> Result<(), IoError> {
         let gone = IoError::new(IoErrorKind::Gone);
-        let region = self.region(half).ok_or(gone)?;
+        let region = self.region(leg).ok_or(gone)?;
         let len = buf.len();
         let pieces = region.cut(offset, len)?;
         let mut parts: Vec<Option<BufMut>> = pieces.iter().map(|_| None).collect();
@@ -253,64 +256,65 @@ impl Halves {
         result
     }
 
-    /// Fills `buf` from the first half that succeeds and returns its number. Those before it are detached.
+    /// Fills `buf` from the first leg that succeeds and returns its number. Those before it are detached.
     ///
     /// # Errors
-    /// The last half's.
+    /// The last leg's.
     pub(crate) async fn read(&self, offset: u64, buf: &mut BufMut) -> Result<usize, IoError> {
         let mut failed: Vec<(usize, IoError)> = Vec::new();
-        for half in self.held() {
-            match self.read_half(half, offset, buf).await {
+        for leg in self.held() {
+            match self.read_leg(leg, offset, buf).await {
                 Ok(()) => {
                     for (other, error) in failed {
                         self.detach(other, &format!("reading failed: {error}"))?;
                     }
-                    return Ok(half);
+                    return Ok(leg);
                 }
-                Err(error) => failed.push((half, error)),
+                Err(error) => failed.push((leg, error)),
             }
         }
         Err(failed.pop().map_or(IoError::new(IoErrorKind::Gone), |(_, error)| error))
     }
 
-    /// Writes to one half only.
+    /// Writes to one leg only.
     ///
     /// # Errors
-    /// The half's; [`IoErrorKind::Gone`] when it is not held.
-    pub(crate) async fn write_half(&self, half: usize, piece: Piece) -> Result<(), IoError> {
-        let region = self.region(half).ok_or(IoError::new(IoErrorKind::Gone))?;
-        let [result, ..] = self.write_to([Some(region), None, None], &[piece], false).await;
-        result.unwrap_or(Ok(()))
+    /// The leg's; [`IoErrorKind::Gone`] when it is not held.
+    pub(crate) async fn write_leg(&self, leg: usize, piece: Piece) -> Result<(), IoError> {
+        let region = self.region(leg).ok_or(IoError::new(IoErrorKind::Gone))?;
+        self.write_one(region, &[piece], false).await
     }
 
-    /// Writes to all halves, in any order. Those that fail are detached, unless all do.
+    /// Writes to all legs, in any order. Those that fail are detached, unless all do.
     ///
     /// # Errors
-    /// When no half succeeded.
+    /// When no leg succeeded.
     pub(crate) async fn write(&self, pieces: &[Piece]) -> Result<(), IoError> {
         self.write_all(pieces, false, "writing").await
     }
 
-    /// Makes all earlier writes durable on all halves. Those that fail are detached, unless all do.
+    /// Makes all earlier writes durable on all legs. Those that fail are detached, unless all do.
     ///
     /// # Errors
-    /// When no half succeeded.
+    /// When no leg succeeded.
     pub(crate) async fn sync(&self) -> Result<(), IoError> {
         self.write_all(&[], true, "flushing").await
     }
 
-    /// Writes and syncs: makes `pieces` and all earlier writes durable on all halves. Those that fail are detached, unless all
-    /// do. One half may have all of it durable before another has taken any.
+    /// Writes and syncs: makes `pieces` and all earlier writes durable on all legs. Those that fail are detached, unless all
+    /// do. One leg may have all of it durable before another has taken any.
     ///
     /// # Errors
-    /// When no half succeeded.
+    /// When no leg succeeded.
     pub(crate) async fn write_durably(&self, pieces: &[Piece]) -> Result<(), IoError> {
         self.write_all(pieces, true, "writing").await
     }
 
     async fn write_all(&self, pieces: &[Piece], sync: bool, doing: &str) -> Result<(), IoError> {
-        let [one, two] = self.held.borrow().clone();
-        let targets = [one, two, self.joining.borrow().clone()];
+        let targets: Targets = {
+            let (held, joining) = (self.held.borrow(), self.joining.borrow());
+            std::array::from_fn(|leg| held.get(leg).unwrap_or(&joining).clone())
+        };
         let results = self.write_to(targets.clone(), pieces, sync).await;
         let joins = self.joining.borrow().clone();
         if let (Some(target), Some(joining)) = (&targets[JOINING], joins)
@@ -320,23 +324,23 @@ impl Halves {
         }
         let mut failed: Vec<(usize, IoError)> = Vec::new();
         let mut succeeded = 0;
-        for (half, result) in results.into_iter().enumerate().take(JOINING) {
-            // A half that was detached meanwhile does not count, whatever it has taken.
-            let is_held = match (&targets[half], self.region(half)) {
+        for (leg, result) in results.into_iter().enumerate().take(JOINING) {
+            // A leg that was detached meanwhile does not count, whatever it has taken.
+            let is_held = match (&targets[leg], self.region(leg)) {
                 (Some(target), Some(held)) => Rc::ptr_eq(target, &held),
                 _ => false,
             };
             match result {
                 Some(Ok(())) if is_held => succeeded += 1,
-                Some(Err(error)) => failed.push((half, error)),
+                Some(Err(error)) => failed.push((leg, error)),
                 _ => {}
             }
         }
         if succeeded == 0 {
             return Err(failed.pop().map_or(IoError::new(IoErrorKind::Gone), |(_, error)| error));
         }
-        for (half, error) in failed {
-            self.detach(half, &format!("{doing} failed: {error}"))?;
+        for (leg, error) in failed {
+            self.detach(leg, &format!("{doing} failed: {error}"))?;
         }
         Ok(())
     }
@@ -344,10 +348,10 @@ impl Halves {
     /// Writes to each target, and then syncs it where it has taken all; none waits for another. Gives the result of each.
     async fn write_to(&self, targets: Targets, pieces: &[Piece], sync: bool) -> Results {
         let under_way = |target: Option<Rc<Region>>| {
-            target.map(|region| Box::pin(self.write_region(region, pieces, sync)))
+            target.map(|region| Box::pin(self.write_one(region, pieces, sync)))
         };
         let mut under_way = targets.map(under_way);
-        let mut results: Results = [None; 3];
+        let mut results: Results = [None; LEGS_MAX + 1];
         poll_fn(|context| {
             let mut is_ready = true;
             for (write, result) in under_way.iter_mut().zip(&mut results) {
@@ -366,7 +370,7 @@ impl Halves {
         results
     }
 
-    async fn write_region(
+    async fn write_one(
         &self,
         region: Rc<Region>,
         pieces: &[Piece],
