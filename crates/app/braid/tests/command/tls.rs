@@ -88,10 +88,12 @@ fn strangers_and_clients_with_keys_only_are_refused_by_one_line_each() {
     let ended = server.ended();
     let lines: Vec<&str> = ended.err.lines().collect();
     assert_eq!(lines.len(), 3, "{}", ended.err);
-    for (line, why) in lines.iter().zip(["invalid peer certificate", "", "NoCipherSuitesInCommon"])
-    {
+    for line in &lines {
         assert!(line.contains("NBD client refused") && line.contains("127.0.0.1:"), "{line}");
-        assert!(line.contains(why), "{line}");
+    }
+    // The server may hear of a client that left after the next one came: the order is open.
+    for why in ["invalid peer certificate", "NoCipherSuitesInCommon"] {
+        assert_eq!(lines.iter().filter(|line| line.contains(why)).count(), 1, "{}", ended.err);
     }
     ended.ok();
 }
