@@ -136,6 +136,11 @@ impl ExtentGroup {
         self.list.borrow_mut()[(stripe % PER_GROUP) as usize] = extent;
     }
 
+    /// A snapshot has the extent of a stripe, too, from now on.
+    pub(super) fn share(&self, stripe: u64) {
+        self.shared.set(self.shared.get() | 1 << (stripe % PER_GROUP));
+    }
+
     /// No snapshot has the extent of a stripe any more.
     pub fn unshare(&self, stripe: u64) {
         self.shared.set(self.shared.get() & !(1 << (stripe % PER_GROUP)));

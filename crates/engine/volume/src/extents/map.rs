@@ -67,6 +67,8 @@ pub struct ExtentMap {
     /// Groups that have changed in the open transaction.
     changed: RefCell<BTreeMap<Key, Rc<ExtentGroup>>>,
     pub(super) relief: RefCell<Option<Rc<dyn Relief>>>,
+    /// How often snapshots have got other extents: whoever reads a record meanwhile reads it again.
+    republished: Cell<u64>,
     /// Free space was put together, and nothing was freed since.
     pub(super) defragmented: Cell<bool>,
     /// Groups that were asked for, for tests.
@@ -110,6 +112,7 @@ impl ExtentMap {
             files: RefCell::default(),
             kept: Cell::new(0),
             changed: RefCell::default(),
+            republished: Cell::new(0),
             relief: RefCell::new(None),
             defragmented: Cell::new(false),
             #[cfg(test)]
@@ -151,11 +154,22 @@ impl ExtentMap {
         if let Some(known) = file.known(group) {
             return Ok(known);
         }
-        let bytes = match file.is_unstored() {
-            true => None,
-            false => self.transactions.stored(&keys::extents(file.ino(), group)).await?,
+        let bytes = loop {
+            let republished = self.republished.get();
+            let bytes = match file.is_unstored() {
+                true => None,
+                false => self.transactions.stored(&keys::extents(file.ino(), group)).await?,
+            };
+            if self.republished.get() == republished {
+                break bytes;
+            }
         };
         self.keep_group(file, group, bytes.as_deref()).await
+    }
+
+    /// Saved extents are others from now on.
+    pub(super) fn note_republished(&self) {
+        self.republished.set(self.republished.get() + 1);
     }
 
     /// The group whose record was read just now, unless another task has brought it to memory meanwhile.
@@ -287,9 +301,10 @@ impl ExtentMap {
         if !file.is_unstored() {
             let from = keys::extents(file.ino(), first);
             let to = keys::after(&keys::extents(file.ino(), u64::MAX));
+            let republished = self.republished.get();
             let (pairs, next) = self.transactions.scanned(&from, &to, GROUPS_AT_ONCE).await?;
             groups.extend(pairs.iter().filter_map(|(key, _)| keys::second_of(key)));
-            if pairs.len() <= FEW {
+            if pairs.len() <= FEW && self.republished.get() == republished {
                 for (key, value) in &pairs {
                     // One that is damaged is told of where it is looked at.
                     if let Some(group) = keys::second_of(key) {

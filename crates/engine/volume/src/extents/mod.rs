@@ -10,6 +10,7 @@
 //! | `relief` | who makes room in the background |
 //! | `room` | blocks are reserved where there are some |
 //! | `versions` | extents that snapshots have |
+//! | `seen` | what snapshots see of a stripe gets copies that it lacks |
 //! | `owners` | which stripes have a common extent, and when nobody has it any more |
 //! | `common` | extents become common, move with all their owners, and are freed |
 //! | `bricks`, `brick` | the devices: requests, flushes, failures |
@@ -31,6 +32,7 @@ mod placement;
 mod relief;
 mod reservation;
 mod room;
+mod seen;
 mod space;
 mod stripe;
 #[cfg(test)]
@@ -48,6 +50,7 @@ pub use owners::{Common, Owner};
 pub use relief::{Relief, Work};
 pub use reservation::Reservation;
 pub use room::Wants;
+pub use seen::Seen;
 pub use space::{Differences, Space, SpaceError};
 pub use stripe::{Avoid, Stripe};
 pub use trim::trim;

@@ -64,7 +64,12 @@ impl ExtentMap {
         self.list_of(ino, group, value)
     }
 
-    fn list_of(&self, ino: Ino, group: u64, value: Option<Vec<u8>>) -> Result<List, Errno> {
+    pub(super) fn list_of(
+        &self,
+        ino: Ino,
+        group: u64,
+        value: Option<Vec<u8>>,
+    ) -> Result<List, Errno> {
         let list = value.map(|bytes| parse(ino, group, self.geometry.stripe, &bytes)).transpose();
         Ok(list.map_err(|error| self.transactions.damaged(&error))?.unwrap_or(NONE))
     }
@@ -185,6 +190,7 @@ impl ExtentMap {
             Extent { start, brick, ..old }
         };
         reservation.confirm();
+        self.note_republished();
         for ((ino, group), versions) in versions {
             let key = keys::extents(ino, group);
             for (id, mut list) in versions {
@@ -246,14 +252,14 @@ impl ExtentMap {
     }
 
     /// A group in memory, which may have changed; that of a file that was removed since the last commit, too.
-    fn group_now(&self, ino: Ino, group: u64) -> Option<Rc<ExtentGroup>> {
+    pub(super) fn group_now(&self, ino: Ino, group: u64) -> Option<Rc<ExtentGroup>> {
         let changed = self.changed_groups((ino, group)..(ino, group.saturating_add(1)));
         let file = self.files.borrow().get(&ino).and_then(std::rc::Weak::upgrade);
         changed.into_iter().next().or_else(|| file?.known(group))
     }
 
     /// The groups in memory of a file, as it is now and in snapshots.
-    fn known_groups(&self, ino: Ino, group: u64) -> Vec<Rc<ExtentGroup>> {
+    pub(super) fn known_groups(&self, ino: Ino, group: u64) -> Vec<Rc<ExtentGroup>> {
         let files = self.files.borrow();
         let now = files.get(&ino).into_iter();
         let ids = self.snapshots.all().into_iter().map(|(id, _)| id);
@@ -327,7 +333,7 @@ impl ExtentMap {
 
     /// Frees the blocks of an extent of a version that goes which no other version has; `others`: the same stripe in those
     /// next to it. Of a `common` extent so many blocks stay until it has no owner.
-    fn free_version(
+    pub(super) fn free_version(
         &self,
         of: (Ino, u64, u32),
         gone: Extent,

@@ -11,6 +11,7 @@
 //! | `verify` | what comes from a brick is held against its checksums |
 //! | `choose` | which copy of a stripe is read |
 //! | `copies` | copies are made, filled and freed |
+//! | `missed` | copies that only what snapshots see lacks |
 //! | `settle` | after a crash: copies and checksums that are in doubt are put right |
 //! | `settling` | whether that is under way |
 //! | `scrub` | all of a range is held against its checksums |
@@ -30,6 +31,7 @@ mod copies;
 mod copying;
 mod cut;
 mod lease;
+mod missed;
 mod moving;
 mod part;
 mod payload;
@@ -46,6 +48,7 @@ mod tests;
 mod verify;
 mod write;
 
+pub use missed::Lacking;
 pub use moving::Moved;
 pub use part::Files;
 pub use scrub::Scrubbed;

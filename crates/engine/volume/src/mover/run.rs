@@ -13,6 +13,7 @@ use crate::pace::STEP_NANOS;
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::extent::{Extent, PER_GROUP, copy_of, groups_of_copy, stripe_of};
 use braid_format::volume::job::{JobKind, JobRecord};
+use braid_format::volume::snapshot::{file_of, snapshot_of};
 use braid_format::volume::space::GROUP_BLOCKS;
 use braid_format::volume::{BLOCK, keys};
 use std::cmp::Reverse;
@@ -296,7 +297,10 @@ impl Mover {
         for _ in 0..ROOM_WAITS {
             let _gate = self.gate.enter().await;
             if job.kind == JobKind::Copies {
-                return self.files.make_copies(&one.inode, one.stripe).await;
+                return match snapshot_of(one.inode.ino()) {
+                    0 => self.files.make_copies(&one.inode, one.stripe).await,
+                    _ => self.files.make_copies_seen(file_of(one.inode.ino()), one.stripe).await,
+                };
             }
             let avoid = self.files.others_of(&one.inode, one.stripe).await?;
             if avoid.contains(&to.id) {

@@ -3,9 +3,10 @@
 use super::part::Mover;
 use super::run::{AT_ONCE, Move};
 use super::running::{Running, Stop};
+use crate::files::Lacking;
 use crate::pace::STEP_NANOS;
 use braid_filesystem::{Errno, Ino};
-use braid_format::volume::extent::stripe_of;
+use braid_format::volume::extent::{PER_GROUP, stripe_of};
 use braid_format::volume::job::{JobKind, JobRecord};
 use braid_format::volume::keys;
 use braid_format::volume::snapshot::in_snapshot;
@@ -26,9 +27,12 @@ impl Mover {
         job: &JobRecord,
         from: &[u8],
     ) -> Result<(Vec<Version>, Option<Vec<u8>>), Errno> {
-        if !self.snapshots.any()
-            || !matches!(job.kind, JobKind::Balance | JobKind::Flush | JobKind::Remove)
-        {
+        let is_about = match job.kind {
+            JobKind::Balance | JobKind::Flush | JobKind::Remove => true,
+            JobKind::Copies => self.record.has_copies(),
+            _ => false,
+        };
+        if !self.snapshots.any() || !is_about {
             return Ok((Vec::new(), None));
         }
         let (pairs, next) =
@@ -37,7 +41,7 @@ impl Mover {
         Ok((versions.collect(), next))
     }
 
-    /// The moves that a saved group needs, of what no later version has.
+    /// The moves that a saved group needs, of what no later version has; where copies are missing, of all versions.
     pub(super) async fn moves_of_version(
         &self,
         job: &JobRecord,
@@ -45,6 +49,9 @@ impl Mover {
         group: u64,
         id: u32,
     ) -> Result<Vec<Move>, Errno> {
+        if job.kind == JobKind::Copies {
+            return self.copies_missing_seen(ino, group, id).await;
+        }
         let mut moves = Vec::new();
         let own = self.extents.own_of(ino, group, id).await?;
         if own.is_empty() {
@@ -67,6 +74,23 @@ impl Mover {
         Ok(moves)
     }
 
+    /// The stripes of a group of which snapshots see copies that miss something, where the first that is saved of it stands.
+    async fn copies_missing_seen(&self, ino: Ino, group: u64, id: u32) -> Result<Vec<Move>, Errno> {
+        if !self.extents.is_first_saved(ino, group, id).await? {
+            return Ok(Vec::new());
+        }
+        let group = stripe_of(group * PER_GROUP) / PER_GROUP;
+        let lacking = self.files.lacking_in_snapshots(ino, group).await?;
+        let moves = lacking.into_iter().map(|Lacking { inode, stripe, brick, bytes }| Move {
+            inode,
+            stripe,
+            from: brick,
+            to: brick,
+            bytes,
+        });
+        Ok(moves.collect())
+    }
+
     /// Bytes that `job` would move of what only snapshots have.
     pub(super) async fn bytes_of_versions(&self, job: &JobRecord) -> Result<u64, Errno> {
         let mut total = 0;
@@ -86,6 +110,10 @@ impl Mover {
     /// One walk over all that only snapshots have.
     pub(super) async fn walk_versions(self: &Rc<Self>, running: &Rc<Running>) -> Result<(), Stop> {
         let job = running.record.get();
+        if job.kind == JobKind::Copies && self.snapshots.any() && self.record.has_copies() {
+            // What files were given just now is not what snapshots see, and that is saved then.
+            self.commits.sync_all().await.map_err(Stop::errno)?;
+        }
         let mut cursor = Some(first_version());
         while let Some(from) = cursor.take() {
             // The blocks of a removed one are freed soon, and cannot be moved.

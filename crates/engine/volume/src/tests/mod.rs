@@ -16,6 +16,7 @@ mod names;
 mod quota;
 mod returning;
 pub mod rig;
+mod snapshot_copies;
 mod snapshots;
 mod space;
 mod sums;
