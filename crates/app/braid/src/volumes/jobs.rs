@@ -93,13 +93,15 @@ impl Hosted {
             here.volume.set_copies(ino, copies).await
         });
         let started = started.with_context(|| format!("copies of {path}"))?;
-        // No job gives these more, or fewer: whoever relies on copies is to know.
+        // Of files that were removed no job gives these more: whoever relies on copies is to know.
         let alone = self.with(|here| async move { here.volume.status().snapshot_bytes })?;
         if alone == 0 {
             return Ok(started);
         }
         let alone = size::human(alone);
-        Ok(format!("{started}; what snapshots alone hold ({alone}) keeps the copies that it has"))
+        Ok(format!(
+            "{started}; what snapshots alone hold ({alone}) keeps the copies that it has, and gets more where the file is still there"
+        ))
     }
 
     /// The copies that a file is to have.

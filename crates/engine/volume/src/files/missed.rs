@@ -7,7 +7,7 @@
 use super::moving::Moved;
 use super::part::Files;
 use crate::extents::{Seen, Stripe, Wants};
-use crate::namespace::Inode;
+use crate::namespace::{Inode, see_copies};
 use braid_filesystem::{Errno, Ino, Kind};
 use braid_format::volume::brick_record::BrickState;
 use braid_format::volume::extent::{Extent, PER_GROUP, of_copy};
@@ -39,11 +39,10 @@ impl Files {
 
     /// The copies that a stripe is to have as a snapshot sees it: as many as the file is to have now, if that is there and they fit
     /// on bricks.
-    fn copies_seen(&self, inode: &Inode, now: Option<&Rc<Inode>>) -> u8 {
-        let (own, held) = inode.with(|record| (record.copies, record.held));
-        let asked = now.map_or(own, |now| now.with(|record| record.copies));
+    fn copies_seen(&self, inode: &Rc<Inode>, now: Option<&Rc<Inode>>) -> u8 {
+        let asked = now.unwrap_or(inode).with(|record| record.copies);
         let placed = self.bricks.all().iter().filter(|brick| brick.is_placed()).count();
-        asked.min(held).min(u8::try_from(placed).unwrap_or(u8::MAX))
+        asked.min(u8::try_from(placed).unwrap_or(u8::MAX))
     }
 
     /// The versions of a group of stripes: the snapshots that they are named by, with the file as each sees it, the oldest first.
@@ -80,7 +79,7 @@ impl Files {
             for number in first..first + PER_GROUP {
                 let stripe = self.stripe(&inode, number).await?;
                 let written = stripe.together().written;
-                let missed = (0..copies).map(|copy| written & !stripe.get(copy).written);
+                let missed = (0..copies).map(|copy| missed_by(&stripe, copy, written));
                 let missed: u64 = missed.map(|bits| u64::from(bits.count_ones())).sum();
                 let Some((_, extent)) = stripe.extents().next().filter(|_| missed > 0) else {
                     continue;
@@ -113,6 +112,14 @@ impl Files {
         for inode in views.iter().filter_map(|(_, inode)| inode.as_ref()) {
             held.push(inode.locks.exclusive(range.clone()).await);
         }
+        for inode in views.iter().filter_map(|(_, inode)| inode.as_ref()) {
+            let copies = self.copies_seen(inode, now.as_ref());
+            if let Some(now) = now.as_ref().filter(|_| inode.with(|one| one.copies) < copies) {
+                self.inodes.set_copies_seen(now, copies).await?;
+                // One that came to memory meanwhile may be as it was.
+                see_copies(inode, copies);
+            }
+        }
         let mut later = match &now {
             Some(now) => Some(self.stripe(now, number).await?),
             None => None,
@@ -128,7 +135,7 @@ impl Files {
             let stripe = self.stripe(inode, number).await?;
             let seen = Seen { below, at: *id, above };
             for copy in 0..self.copies_seen(inode, now.as_ref()) {
-                if stripe.together().written & !stripe.get(copy).written == 0 {
+                if missed_by(&stripe, copy, stripe.together().written) == 0 {
                     continue;
                 }
                 marked.push(self.mark(inode, &stripe));
@@ -188,6 +195,11 @@ impl Files {
         let done = self.extents.publish_seen(of, seen, (extent, new), Some(&reserved)).await?;
         Ok(if done { filled } else { refused() })
     }
+}
+
+/// The sub-blocks of these that a copy of a stripe misses.
+fn missed_by(stripe: &Stripe, copy: u8, written: u32) -> u32 {
+    if copy < stripe.rows() { written & !stripe.get(copy).written } else { written }
 }
 
 /// The extent that a copy of a stripe gets from the next version of it: that has the same bytes, and has all of them in this

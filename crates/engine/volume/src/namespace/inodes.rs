@@ -35,7 +35,7 @@ struct Uses {
 /// The files in memory.
 pub struct Inodes {
     shard: Shard,
-    transactions: Rc<Transactions>,
+    pub(super) transactions: Rc<Transactions>,
     extents: Rc<ExtentMap>,
     projects: Rc<Projects>,
     pub(super) snapshots: Rc<Snapshots>,

@@ -44,5 +44,5 @@ pub use inode::{Inode, nibble_of, stamp};
 pub use inodes::{Clock, Inodes};
 pub use orphans::Orphans;
 pub use rules::clear_setid_bits;
-pub use snapshots::may_change;
+pub use snapshots::{may_change, see_copies};
 pub use tree::{Namespace, next_cookie_after};

@@ -9,7 +9,10 @@ use super::tree::Namespace;
 use braid_filesystem::{DirEntry, Errno, Ino, Kind};
 use braid_format::volume::NO_BRICK;
 use braid_format::volume::inode::{FLAG_NO_ATTRIBUTES, InodeRecord, Stamp};
-use braid_format::volume::snapshot::{LISTING, LISTING_NAME, file_of, in_snapshot, snapshot_of};
+use braid_format::volume::keys;
+use braid_format::volume::snapshot::{
+    LISTING, LISTING_NAME, Saved, file_of, in_snapshot, snapshot_of,
+};
 use std::rc::Rc;
 
 /// Refuses to change a file in a snapshot.
@@ -23,6 +26,15 @@ pub fn may_change(ino: Ino) -> Result<(), Errno> {
     }
 }
 
+/// A file in a snapshot is recorded to have at least so many copies.
+pub fn see_copies(inode: &Inode, copies: u8) {
+    inode.edit(|record| {
+        if record.copies < copies {
+            record.set_copies(copies);
+        }
+    });
+}
+
 impl Inodes {
     /// Refuses a file in a snapshot that is no more.
     pub(super) fn check_there(&self, ino: Ino) -> Result<(), Errno> {
@@ -31,6 +43,45 @@ impl Inodes {
             id if self.snapshots.is_there(id) => Ok(()),
             _ => Err(Errno::Stale),
         }
+    }
+
+    /// A file is to have at least so many copies of each stripe also as snapshots see it, so that they look for them.
+    ///
+    /// # Errors
+    /// When the store fails, or a record is damaged.
+    pub async fn set_copies_seen(&self, inode: &Inode, copies: u8) -> Result<(), Errno> {
+        let ino = inode.ino();
+        let key = keys::inode(ino);
+        let failed = |error| self.transactions.store_failed(&error);
+        let _held = self.snapshots.versions.exclusive(ino..ino + 1).await;
+        let newest = self.snapshots.newest(inode.with(|record| record.subvolume), ino);
+        // The store first: see transactions/view.rs.
+        let stored = self.transactions.store().get(&key).await.map_err(failed)?;
+        let mut saved = self.transactions.all_saved(&key).await.map_err(failed)?;
+        let last = saved.last_key_value().map(|(id, _)| *id);
+        if let (Some(newest), Some(stored)) = (newest.filter(|newest| last < Some(*newest)), stored)
+        {
+            saved.insert(newest, Saved::Value(stored));
+        }
+        let saved = saved.into_iter().filter_map(|(id, saved)| Some((id, saved.value()?)));
+        let mut records = Vec::new();
+        for (id, value) in saved {
+            let record = InodeRecord::parse(ino, &value);
+            records.push((id, record.map_err(|error| self.transactions.damaged(&error))?));
+        }
+        // From here to the end in one step.
+        for (id, mut record) in records.into_iter().filter(|(_, record)| record.copies < copies) {
+            record.set_copies(copies);
+            self.transactions
+                .set(keys::saved(&key, id), Some(Saved::Value(record.encode()).encode()));
+            self.snapshots.note_saved(id, &key);
+        }
+        for (id, _) in self.snapshots.all() {
+            if let Some(known) = self.known(in_snapshot(ino, id)) {
+                see_copies(&known, copies);
+            }
+        }
+        Ok(())
     }
 
     /// The record of a file in a snapshot names other files of it.

@@ -249,3 +249,23 @@ fn a_brick_that_is_back_gets_what_snapshots_were_given_while_it_was_away() {
     comes_back(0);
     comes_back(1);
 }
+
+#[test]
+fn more_copies_are_made_of_what_snapshots_have() {
+    let (world, store) = World::new(STRIPE, &[16, 16]);
+    let old = bytes(1 << 20, 3);
+    let volume = world.mount(&store);
+    let first = old.clone();
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        write(&volume, ino, 0, &first).await.unwrap();
+        take(&volume, "then").await;
+        write(&volume, ino, 0, &[9; 600_000]).await.unwrap();
+        volume.set_copies(ROOT, 2).await.unwrap();
+        volume.wait_job().await.unwrap();
+        is_well(&volume).await;
+        volume.close().await.unwrap();
+    });
+    readable(&world, &store, &[0, 1], &[("/.snapshots/then/a", &old)]);
+    all_is_freed(&world, &store, &[0, 1], &["then"]);
+}
