@@ -235,6 +235,7 @@ impl Hosted {
             found: report.found,
             repaired: report.repaired,
             leaked: report.leaked_blocks * BLOCK,
+            lacking: report.lacking,
             lost: files_of(report.lost),
             scrub: report.scrub,
             rotten: files_of(report.rotten),

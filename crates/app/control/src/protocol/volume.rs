@@ -524,6 +524,9 @@ pub struct CheckDetail {
     pub repaired: u64,
     /// Bytes in use that belong to nobody.
     pub leaked: u64,
+    /// Stripes of files, and of what snapshots see of them, that have fewer copies than asked.
+    #[serde(default)]
+    pub lacking: u64,
     /// What is lost with missing bricks.
     pub lost: Vec<LostDetail>,
     /// It was a scrub: data was read and held against its checksums.

@@ -58,7 +58,9 @@ impl Walk {
             stripes
         };
         let mut twice = SmallVec::<[u64; 4]>::new();
+        let copies = inode.with(|record| record.copies);
         for stripe in &stripes {
+            self.count_lacking(stripe, copies);
             let together = stripe.together();
             let there = stripe.extents().filter(|(_, extent)| self.is_readable(extent));
             let there = there.fold(0, |all, (_, extent)| all | extent.written);

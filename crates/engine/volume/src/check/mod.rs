@@ -13,6 +13,7 @@
 //! | `sums` | checksums against files |
 //! | `extents` | every recorded extent, and the files that they belong to |
 //! | `copies` | copies of a stripe against each other |
+//! | `lacking` | stripes that have fewer copies than asked |
 //! | `common` | common extents against their owners |
 //! | `versions` | what snapshots have |
 //! | `blocks` | which blocks extents name, against those in use |
@@ -38,6 +39,7 @@ mod copies;
 mod entries;
 mod extents;
 mod files;
+mod lacking;
 mod one;
 mod paths;
 mod projects;

@@ -35,6 +35,8 @@ pub struct CheckReport {
     pub repaired: u64,
     /// Blocks in use that nobody names.
     pub leaked_blocks: u64,
+    /// Stripes of files, and of what snapshots see of them, that have fewer copies than asked, or copies that miss something.
+    pub lacking: u64,
     /// The data that lies on missing bricks, or cannot be read.
     pub lost: Vec<Lost>,
     /// It was a scrub.

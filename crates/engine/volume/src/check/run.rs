@@ -29,12 +29,12 @@ impl Walk {
         let walk = Rc::new(Walk::new(on, &watch, check));
         match check.kind() {
             JobKind::Scrub => Scrub::run(&walk, files).await?,
-            _ => walk.all_passes().await?,
+            _ => walk.all_passes(files).await?,
         }
         Ok(walk.report.take())
     }
 
-    async fn all_passes(&self) -> Result<(), Halt> {
+    async fn all_passes(&self, files: &Rc<Files>) -> Result<(), Halt> {
         self.rest().await?;
         // A file made from here on may have no record in the store while names are counted.
         self.limit.set(self.on.record.next_ino());
@@ -51,6 +51,7 @@ impl Walk {
             self.check_extents(window, number == 0).await?;
         }
         self.check_projects().await?;
+        self.count_lacking_seen(files).await?;
         if self.repair {
             self.on.commits.sync_all().await?;
         }

@@ -10,7 +10,7 @@ use crate::extents::{Seen, Stripe, Wants};
 use crate::namespace::{Inode, see_copies};
 use braid_filesystem::{Errno, Ino, Kind};
 use braid_format::volume::brick_record::BrickState;
-use braid_format::volume::extent::{Extent, PER_GROUP, of_copy};
+use braid_format::volume::extent::{Extent, PER_GROUP, of_copy, stripe_of};
 use braid_format::volume::snapshot::{file_of, in_snapshot};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -62,11 +62,12 @@ impl Files {
         Ok(views)
     }
 
-    /// The stripes of a group of which some snapshot sees copies that miss something.
+    /// The stripes of the group that `group` is one of, with its copies, of which some snapshot sees copies that miss something.
     ///
     /// # Errors
     /// When the extents cannot be read.
     pub async fn lacking_in_snapshots(&self, ino: Ino, group: u64) -> Result<Vec<Lacking>, Errno> {
+        let group = stripe_of(group * PER_GROUP) / PER_GROUP;
         let now = self.if_there(ino).await?;
         let mut found: BTreeMap<u64, Lacking> = BTreeMap::new();
         for (_, inode) in self.views(ino, now.as_ref(), group).await? {

@@ -6,7 +6,7 @@ use super::running::{Running, Stop};
 use crate::files::Lacking;
 use crate::pace::STEP_NANOS;
 use braid_filesystem::{Errno, Ino};
-use braid_format::volume::extent::{PER_GROUP, stripe_of};
+use braid_format::volume::extent::stripe_of;
 use braid_format::volume::job::{JobKind, JobRecord};
 use braid_format::volume::keys;
 use braid_format::volume::snapshot::in_snapshot;
@@ -79,7 +79,6 @@ impl Mover {
         if !self.extents.is_first_saved(ino, group, id).await? {
             return Ok(Vec::new());
         }
-        let group = stripe_of(group * PER_GROUP) / PER_GROUP;
         let lacking = self.files.lacking_in_snapshots(ino, group).await?;
         let moves = lacking.into_iter().map(|Lacking { inode, stripe, brick, bytes }| Move {
             inode,

@@ -27,6 +27,11 @@ async fn is_well(volume: &Volume) {
     assert!(report.is_clean(), "{report:?}");
 }
 
+/// The stripes of which a check finds fewer copies than asked.
+async fn lacking(volume: &Volume) -> u64 {
+    volume.check(false).await.unwrap().lacking
+}
+
 async fn take(volume: &Rc<Volume>, name: &str) {
     volume.take_snapshot(ROOT, name).await.unwrap();
 }
@@ -48,6 +53,7 @@ async fn copies(volume: &Rc<Volume>) {
     }
     assert!(!volume.status().incomplete);
     is_well(volume).await;
+    assert_eq!(lacking(volume).await, 0);
     volume.close().await.unwrap();
 }
 
@@ -161,6 +167,8 @@ fn a_lost_brick_that_is_replaced_gets_what_snapshots_were_given_while_it_was_awa
         take(&volume, "then").await;
         remove(&volume, "new").await;
         remove(&volume, "old").await;
+        // Eight stripes that were made meanwhile, and two of which a part was written.
+        assert_eq!(lacking(&volume).await, 10);
         volume.add_brick(brick).await.unwrap();
         volume.start_job(NewJob::Remove { brick: 1 }).await.unwrap();
         volume.wait_job().await.unwrap();
@@ -204,6 +212,7 @@ fn comes_back(away: usize) {
         take(&volume, "fourth").await;
         remove(&volume, "a").await;
         write(&volume, new, 700_000, &[4; 100_000]).await.unwrap();
+        assert!(lacking(&volume).await > 8, "of files and snapshots");
         volume.close().await.unwrap();
     });
     let volume = world.mount(&store);

@@ -130,12 +130,20 @@ fn text(report: &CheckDetail, repair: bool) -> String {
         0 => String::new(),
         leaked => format!(", {} in use by nobody", size::human(leaked)),
     };
+    let lacking = match report.lacking {
+        0 => String::new(),
+        stripes => {
+            let have = if stripes == 1 { "has" } else { "have" };
+            let stripes = number(stripes, "stripe", "stripes");
+            format!(", {stripes} {have} fewer copies than asked")
+        }
+    };
     let lost = match report.lost.len() {
         0 => String::new(),
         files => format!("parts of {} are lost, ", output::count(files, "file")),
     };
     lines.push(format!(
-        "volume {}: {}, {}, {} ({}) checked: {lost}{problems}{leaked}",
+        "volume {}: {}, {}, {} ({}) checked: {lost}{problems}{leaked}{lacking}",
         report.name,
         number(report.files, "file", "files"),
         number(report.directories, "directory", "directories"),
