@@ -214,6 +214,7 @@ pub const PLANTS: &[Plant] = &[
     snapshots(SNAPSHOTS, "names-not-saved", "does not save names for a snapshot before they change"),
     snapshots(SNAPSHOTS, "snapshot-written-over", "writes over what a snapshot has, too"),
     snapshots(SNAPSHOTS, "snapshot-freed", "frees what a snapshot still has when a file lets it go"),
+    snapshots(SNAPSHOTS, "seen-copies-left-out", "makes no copies of what only snapshots have"),
     snapshots(SNAPSHOTS, "moved-version-not-noted", "leaves out what a job moves for a snapshot that is being removed"),
     snapshots(SNAPSHOTS, "last-listed-as-now", "lists the last entry of a page in a snapshot as it is now"),
     snapshots(SNAPSHOTS, "snapshot-in-doubt", "takes a snapshot before what a crash has left is put right"),

@@ -67,9 +67,13 @@ impl VolumeRun {
 
     /// At the end every stripe of a file has as many copies as the file is to have, each of them whole, on as many bricks.
     pub(super) fn copies_are_made(&mut self) -> Result<(), Over> {
-        if self.plan.copies.is_none() || self.plan.faults > 0 {
+        if self.plan.copies.is_none() {
             return Ok(());
         }
+        if self.plan.faults > 0 {
+            return self.seen_copies_are_made();
+        }
+        self.wait_for_snapshot_calls()?;
         self.life()?.volume.set_job_speed(None);
         let mut why = String::new();
         for _ in 0..TRIES {
@@ -139,11 +143,12 @@ impl VolumeRun {
                 return self.told("copies_are_made", &text);
             }
         }
+        self.look_at_copies_seen()?;
         self.compare()
     }
 }
 
-fn is_orphan(pairs: &Pairs, ino: Ino) -> bool {
+pub(super) fn is_orphan(pairs: &Pairs, ino: Ino) -> bool {
     pairs.contains_key(&keys::orphan(ino))
 }
 

@@ -34,7 +34,7 @@
 //! In half of the lives some reads are made as another shard makes them, by leases (`leased`): of that nothing is seen either.
 //!
 //! In runs of another kind snapshots are taken (`snapshots`), of all or of a folder, and removed: each shows the files of one moment,
-//! whatever happens to them, and when all are gone nothing is left of them.
+//! whatever happens to them, and when all are gone nothing is left of them. What they show has all its copies (`seen_copies`).
 //!
 //! In some runs bricks are arrays, on several shards, whose own members fail (`over_arrays`): of that a volume sees nothing.
 
@@ -76,6 +76,7 @@ mod rot;
 pub mod rules;
 mod run;
 pub mod seen;
+mod seen_copies;
 mod snapshots;
 mod snapshots_plan;
 pub mod stamp;
