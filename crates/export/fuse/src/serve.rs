@@ -410,7 +410,11 @@ impl<F: FileSystem + 'static> Server<F> {
         if how.clear_capabilities {
             self.clear_capabilities(ino).await?;
         }
-        let writing = Writing { clear_setid: how.clear_setid, behind: how.cached };
+        let writing = Writing {
+            clear_setid: how.clear_setid,
+            behind: how.cached,
+            times_told: how.cached && self.writeback,
+        };
         self.fs.write(ino, offset, data.freeze(), writing).await?;
         match how.durable {
             Some(durable) => self.sync(ino, open, durable == Durable::Data).await,

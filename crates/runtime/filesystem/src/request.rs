@@ -100,6 +100,9 @@ pub struct Writing {
     /// when there is room for them, and everything behaves as if they were written. An error after that is a loss, which an
     /// fsync tells of.
     pub behind: bool,
+    /// Whoever writes tells the mtime and ctime in a [`SetAttr`] of its own, maybe before the write is done, as Linux does
+    /// for its write-back cache (fs/fuse/inode.c, `fuse_write_inode`): the write leaves both alone.
+    pub times_told: bool,
 }
 
 /// The free space that [`FileSystem::trim`] discards (linux/fs.h, `struct fstrim_range`), in bytes.

@@ -220,7 +220,7 @@ pub async fn carry_out<F: FileSystem>(
         What::Write(offset, len, version) => {
             let mut bytes = pool.get(*len);
             stamp::fill(seed, *version, *offset, &mut bytes);
-            let how = Writing { clear_setid: false, behind };
+            let how = Writing { behind, ..Writing::default() };
             fs.write(on, *offset, bytes.freeze(), how).await.map(done)
         }
         What::Fsync(data_only) => fs.fsync(on, *data_only).await.map(done),

@@ -7,7 +7,7 @@ use super::part::Files;
 use super::verify::sums_of;
 use crate::extents::{Brick, Common, Owner, Stripe};
 use crate::namespace::Inode;
-use braid_filesystem::Errno;
+use braid_filesystem::{Errno, Writing};
 use braid_format::volume::extent::{Extent, PER_GROUP, copy_of, stripe_of};
 use braid_format::volume::inode::FLAG_RESERVED;
 use braid_format::volume::snapshot::{in_snapshot, snapshot_of};
@@ -123,7 +123,7 @@ impl Files {
         }
         let sums = span(from_block).map(|block| known.get(block));
         self.sums.put(&windows, to_block, sums);
-        self.note_write(to, end, false);
+        self.note_write(to, end, Writing::default());
         // The bytes that the source has behind its end came along.
         to.set_ragged(true);
         Ok(true)

@@ -78,7 +78,7 @@ impl Files {
         let piece = left.min(PIECE).min(to_next) as usize;
         let data = self.read_file(from.ino(), from_at, piece, None).await?;
         let bytes = data.len() as u64;
-        let how = Writing { clear_setid: false, behind: false };
+        let how = Writing::default();
         self.write_file(to, to_at, data, how).await?;
         Ok((bytes, false))
     }

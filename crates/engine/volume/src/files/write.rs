@@ -159,7 +159,7 @@ impl Files {
             self.publish(inode, target, sent);
         }
         self.sums.set(&prepared, payload.start / BLOCK, sums);
-        self.note_write(inode, end, how.clear_setid);
+        self.note_write(inode, end, how);
         if self.bricks.flush_failures() != resolved.flush_failures {
             self.inodes.note_loss(inode);
         }
@@ -457,7 +457,7 @@ impl Files {
 
     /// Size and times after a write that ended at `end`; the range is still held, so that a cut comes before or after
     /// all of it.
-    pub(super) fn note_write(&self, inode: &Rc<Inode>, end: u64, clear_setid: bool) {
+    pub(super) fn note_write(&self, inode: &Rc<Inode>, end: u64, how: Writing) {
         let now = self.inodes.now();
         let grows = end > inode.size();
         // The last block was completed with zeroes, which says nothing of those after it in a sub-block that was there.
@@ -467,9 +467,13 @@ impl Files {
         }
         self.inodes.edit(inode, grows, |record| {
             record.size = record.size.max(end);
-            record.mtime = now;
-            record.ctime = now;
-            if clear_setid {
+            if !how.times_told {
+                record.mtime = now;
+            }
+            if !how.times_told || how.clear_setid {
+                record.ctime = now;
+            }
+            if how.clear_setid {
                 clear_setid_bits(&mut record.perm);
             }
         });

@@ -2,7 +2,7 @@
 
 use super::*;
 use braid_device::{Completion, Device, DeviceInfo, IoError, IoErrorKind, Op, Outcome, Request};
-use braid_filesystem::{RenameFlags, SetAttr, Writing};
+use braid_filesystem::{RenameFlags, SetAttr, SetTime, Time, Writing};
 use std::cell::{Cell, RefCell};
 
 /// A brick that keeps writes while it is told to, and fails them if it is told to.
@@ -66,7 +66,7 @@ fn on_slow_brick<W: Future<Output = ()> + 'static>(
     });
 }
 
-const BEHIND: Writing = Writing { clear_setid: false, behind: true };
+const BEHIND: Writing = Writing { clear_setid: false, behind: true, times_told: false };
 
 async fn write_behind(volume: &Volume, ino: Ino, offset: u64, bytes: &[u8]) {
     let buf = volume.shard.pool().copy_of(bytes).freeze();
@@ -188,5 +188,30 @@ fn a_full_volume_is_told_at_the_write() {
         assert_eq!(volume.fsync(ino, false).await, Ok(()));
         let size = volume.attr(ino).await.unwrap().size;
         assert!(size > 7 << 20, "{size}");
+    });
+}
+
+#[test]
+fn a_cached_write_whose_times_are_told_leaves_them_as_they_were_told() {
+    on_slow_brick(async move |volume, slow| {
+        let ino = file(&volume, "a").await;
+        slow.how.keeps.set(true);
+        let how = Writing { times_told: true, ..Writing::default() };
+        let (own, buf) = (Rc::clone(&volume), volume.shard.pool().copy_of(&[1; 3000]).freeze());
+        let written = begin(&volume, async move { own.write(ino, 0, buf, how).await.unwrap() });
+        some_turns(&volume).await;
+        // The kernel tells the times of a write that is still on its way.
+        let told = Time { seconds: 1_000_000_000, nanos: 5 };
+        let set =
+            SetAttr { mtime: Some(SetTime::To(told)), ctime: Some(told), ..SetAttr::default() };
+        volume.set_attr(ME, ino, set).await.unwrap();
+        slow.release();
+        some_turns(&volume).await;
+        assert!(written.get());
+        let attr = volume.attr(ino).await.unwrap();
+        assert_eq!((attr.size, attr.mtime, attr.ctime), (3000, told, told));
+        write(&volume, ino, 0, &[2; 10]).await.unwrap();
+        let (attr, now) = (volume.attr(ino).await.unwrap(), Time { seconds: 5, nanos: 6 });
+        assert_eq!((attr.mtime, attr.ctime), (now, now));
     });
 }
