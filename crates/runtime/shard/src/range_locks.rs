@@ -6,6 +6,7 @@
 use crate::shard::Shard;
 use crate::sync::Notify;
 use crate::version::Version;
+use smallvec::{SmallVec, smallvec};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
@@ -13,10 +14,22 @@ use std::rc::Rc;
 /// The whole, whatever its size.
 pub const WHOLE: Range<u64> = 0..u64::MAX;
 
+/// Mostly one.
+type Ranges = SmallVec<[Range<u64>; 1]>;
+
 struct Entry {
     ticket: u64,
-    range: Range<u64>,
+    ranges: Ranges,
     exclusive: bool,
+}
+
+impl Entry {
+    fn meets(&self, other: &Entry) -> bool {
+        let one_meets = |one: &Range<u64>| {
+            other.ranges.iter().any(|range| one.start < range.end && range.start < one.end)
+        };
+        self.ranges.iter().any(one_meets)
+    }
 }
 
 /// The locks of one object.
@@ -48,12 +61,21 @@ impl RangeLocks {
 
     /// Waits until `range` may be read.
     pub async fn shared(self: &Rc<Self>, range: Range<u64>) -> Held {
-        self.lock(range, false).await
+        self.lock(smallvec![range], false).await
     }
 
     /// Waits until nobody else uses `range`.
     pub async fn exclusive(self: &Rc<Self>, range: Range<u64>) -> Held {
-        self.lock(range, true).await
+        self.lock(smallvec![range], true).await
+    }
+
+    /// Waits until nobody else uses any of `ranges`, which may overlap. Whoever needs several asks for them at once: one that
+    /// holds a range and waits for another would wait for ever for somebody who came between and wants both.
+    pub async fn exclusive_all(
+        self: &Rc<Self>,
+        ranges: impl IntoIterator<Item = Range<u64>>,
+    ) -> Held {
+        self.lock(ranges.into_iter().collect(), true).await
     }
 
     /// Nobody holds or waits for anything.
@@ -61,10 +83,10 @@ impl RangeLocks {
         self.entries.borrow().is_empty()
     }
 
-    async fn lock(self: &Rc<Self>, range: Range<u64>, exclusive: bool) -> Held {
+    async fn lock(self: &Rc<Self>, ranges: Ranges, exclusive: bool) -> Held {
         let ticket = self.next.get();
         self.next.set(ticket + 1);
-        self.entries.borrow_mut().push(Entry { ticket, range, exclusive });
+        self.entries.borrow_mut().push(Entry { ticket, ranges, exclusive });
         // From here on the entry is taken out again, also when the waiting task is dropped.
         let held = Held { locks: Rc::clone(self), ticket };
         if !self.is_granted(ticket) {
@@ -82,11 +104,9 @@ impl RangeLocks {
             return true;
         };
         let own = &entries[at];
-        !entries[..at].iter().any(|earlier| {
-            (own.exclusive || earlier.exclusive)
-                && earlier.range.start < own.range.end
-                && own.range.start < earlier.range.end
-        })
+        let is_in_the_way =
+            |earlier: &Entry| (own.exclusive || earlier.exclusive) && earlier.meets(own);
+        !entries[..at].iter().any(is_in_the_way)
     }
 }
 
@@ -94,5 +114,55 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.locks.entries.borrow_mut().retain(|entry| entry.ticket != self.ticket);
         self.locks.released.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{settle, shard};
+
+    /// What asks for a lock, and keeps it until this is emptied.
+    type Place = Rc<Cell<Option<Held>>>;
+
+    fn ask(shard: &Shard, lock: impl Future<Output = Held> + 'static) -> Place {
+        let place = Place::default();
+        let own = Rc::clone(&place);
+        shard.spawn(async move { own.set(Some(lock.await)) });
+        place
+    }
+
+    fn has(place: &Place) -> bool {
+        let held = place.take();
+        let has = held.is_some();
+        place.set(held);
+        has
+    }
+
+    #[test]
+    fn several_ranges_are_granted_together_and_in_order() {
+        let shard = shard();
+        let locks = RangeLocks::new(&shard);
+        let exclusive = |ranges: Vec<Range<u64>>| {
+            let locks = Rc::clone(&locks);
+            ask(&shard, async move { locks.exclusive_all(ranges).await })
+        };
+        let first = exclusive(vec![0..1, 5..6]);
+        // It wants what lies between, too, and holds nothing while it waits.
+        let between = exclusive(vec![3..6, 6..8]);
+        let apart = exclusive(vec![1..3, 8..9, 2..3]);
+        let own = Rc::clone(&locks);
+        let last = ask(&shard, async move { own.shared(3..4).await });
+        settle(&shard);
+        assert_eq!([&first, &between, &apart, &last].map(has), [true, false, true, false]);
+        first.take();
+        settle(&shard);
+        assert_eq!([&between, &last].map(has), [true, false]);
+        between.take();
+        settle(&shard);
+        assert!(has(&last) && !locks.is_free());
+        last.take();
+        apart.take();
+        assert!(locks.is_free());
     }
 }

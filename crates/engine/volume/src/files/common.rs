@@ -7,12 +7,14 @@ use super::part::Files;
 use super::verify::sums_of;
 use crate::extents::{Brick, Common, Owner, Stripe};
 use crate::namespace::Inode;
-use braid_filesystem::{Errno, Writing};
+use braid_filesystem::{Errno, Ino, Writing};
 use braid_format::volume::extent::{Extent, PER_GROUP, copy_of, stripe_of};
 use braid_format::volume::inode::FLAG_RESERVED;
 use braid_format::volume::snapshot::{in_snapshot, snapshot_of};
 use braid_shard::range_locks::Held;
 use smallvec::SmallVec;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -47,15 +49,21 @@ impl Files {
         let start = to_nr * self.geometry.stripe;
         let end = start + bytes;
         self.settle_end(to, start).await?;
-        let (from_range, to_range) = (self.range_of_stripe(from_nr), self.range_of_stripe(to_nr));
-        let _held = match (from.ino(), from_nr) < (to.ino(), to_nr) {
-            true => {
+        let from_range = self.range_of_stripe(from_nr);
+        // The end of a file comes with what the source has behind it: nobody may be about to write beyond, and show that.
+        let to_range = match bytes < self.geometry.stripe {
+            true => start..u64::MAX,
+            false => self.range_of_stripe(to_nr),
+        };
+        let _held = match from.ino().cmp(&to.ino()) {
+            Ordering::Less => {
                 let first = from.locks.shared(from_range).await;
-                (first, to.locks.exclusive(to_range).await)
+                (first, Some(to.locks.exclusive(to_range).await))
             }
-            false => {
+            Ordering::Equal => (to.locks.exclusive_all([from_range, to_range]).await, None),
+            Ordering::Greater => {
                 let first = to.locks.exclusive(to_range).await;
-                (first, from.locks.shared(from_range).await)
+                (first, Some(from.locks.shared(from_range).await))
             }
         };
         let reaches = |inode: &Inode, nr: u64| inode.size() >= nr * self.geometry.stripe + bytes;
@@ -171,10 +179,14 @@ impl Files {
                 };
                 inodes.push(inode);
             }
-            let mut held = Vec::new();
+            let mut ranges: BTreeMap<Ino, (&Rc<Inode>, Vec<Range<u64>>)> = BTreeMap::new();
             for (inode, (_, number)) in inodes.iter().zip(&common.owners) {
-                let range = self.range_of_stripe(stripe_of(*number));
-                held.push(inode.locks.exclusive(range).await);
+                let (_, of_file) = ranges.entry(inode.ino()).or_insert((inode, Vec::new()));
+                of_file.push(self.range_of_stripe(stripe_of(*number)));
+            }
+            let mut held = Vec::new();
+            for (inode, ranges) in ranges.into_values() {
+                held.push(inode.locks.exclusive_all(ranges).await);
             }
             let mut stripes = Vec::new();
             for (inode, (_, number)) in inodes.iter().zip(&common.owners) {

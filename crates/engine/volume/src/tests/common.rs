@@ -4,6 +4,7 @@ use super::*;
 use crate::NewJob;
 use braid_filesystem::{Allocate, RenameFlags, SetAttr};
 use braid_format::volume::keys;
+use std::cell::Cell;
 
 const STRIPE: u64 = 128 << 10;
 
@@ -318,5 +319,78 @@ fn ranges_that_do_not_fall_on_stripes_alike_are_copied_and_bad_ones_refused() {
         volume.rename(ROOT, b"far", ROOT, b"two", RenameFlags::default()).await.unwrap();
         is_well(&volume).await;
         volume.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_job_and_a_write_do_not_wait_for_each_other_where_a_file_has_an_extent_twice() {
+    let (world, store) = World::new(STRIPE, &[16, 16]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let one = file(&volume, "one").await;
+        let content = bytes(12 * STRIPE as usize, 3);
+        write(&volume, one, 0, &content).await.unwrap();
+        for (from, to) in [(0, 10), (1, 11), (2, 9)] {
+            let copied = volume.copy_range((one, from * STRIPE), (one, to * STRIPE), STRIPE).await;
+            assert_eq!(copied, Ok(STRIPE));
+        }
+        volume.sync_all().await.unwrap();
+        for brick in [0, 1, 0, 1] {
+            volume.start_job(NewJob::Migrate { ino: one, brick }).await.unwrap();
+            let ended = Rc::new(Cell::new(false));
+            let (own, done) = (Rc::clone(&volume), Rc::clone(&ended));
+            volume.shard.spawn(async move {
+                own.wait_job().await.unwrap();
+                done.set(true);
+            });
+            let mut turns = 0;
+            while !ended.get() {
+                // It begins before what the job holds and reaches behind it.
+                let own = [9u8; 4096];
+                write(&volume, one, 0, &own).await.unwrap();
+                assert_eq!(read_all(&volume, one).await.len(), content.len());
+                let wide = vec![turns as u8; 12 * STRIPE as usize];
+                write(&volume, one, 0, &wide).await.unwrap();
+                turns += 1;
+                assert!(turns < 10_000);
+            }
+            for (from, to) in [(0, 10), (1, 11), (2, 9)] {
+                let copied =
+                    volume.copy_range((one, from * STRIPE), (one, to * STRIPE), STRIPE).await;
+                assert_eq!(copied, Ok(STRIPE));
+            }
+        }
+        is_well(&volume).await;
+    });
+}
+
+#[test]
+fn a_file_that_a_write_makes_grow_while_its_end_is_shared_shows_nothing_of_the_source() {
+    let (world, store) = World::new(STRIPE, &[16]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let (one, two) = (file(&volume, "one").await, file(&volume, "two").await);
+        // The source was longer once.
+        write(&volume, one, 0, &[7; 70_000]).await.unwrap();
+        let cut = SetAttr { size: Some(65_001), ..SetAttr::default() };
+        volume.set_attr(ME, one, cut).await.unwrap();
+        let written = Rc::new(Cell::new(false));
+        let (own, done) = (Rc::clone(&volume), Rc::clone(&written));
+        volume.shard.spawn(async move {
+            write(&own, two, 200_000, &[5; 100]).await.unwrap();
+            done.set(true);
+        });
+        let mut copied = 0;
+        while copied < 65_001 {
+            copied +=
+                volume.copy_range((one, copied), (two, copied), 65_001 - copied).await.unwrap();
+        }
+        while !written.get() {
+            volume.shard.next_turn().await;
+        }
+        let found = read_all(&volume, two).await;
+        let expected = [vec![7; 65_001], vec![0; 200_000 - 65_001], vec![5; 100]].concat();
+        assert!(found == expected);
+        is_well(&volume).await;
     });
 }
