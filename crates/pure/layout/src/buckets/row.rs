@@ -5,7 +5,7 @@
 //! its share, and of those the one that is together with the brick above it least often: when a brick is lost all
 //! others make up for it. Where none that has too few may have a bucket, bricks pass buckets on until one can.
 
-use super::limits::BUCKETS;
+use super::limits::{BUCKETS, ROWS_MAX};
 use super::quotas::{self, Sharer};
 use super::spread::{self, Refuses};
 use std::collections::{BTreeMap, VecDeque};
@@ -40,12 +40,15 @@ impl Making<'_> {
         // With too few domains it is enough that bricks differ.
         let each: Vec<usize> = (0..self.weights.len()).collect();
         let groups = if distinct.len() > row { self.domains } else { &each };
-        let allows = |bucket: usize, brick: usize| {
-            self.above.iter().all(|row| groups[row[bucket]] != groups[brick])
-        };
+        let taken: Vec<[usize; ROWS_MAX]> =
+            (0..BUCKETS).map(|bucket| of_rows(self.above, |row| groups[row[bucket]])).collect();
+        let had: Vec<[usize; ROWS_MAX]> =
+            (0..BUCKETS).map(|bucket| of_rows(self.before, |row| row[bucket])).collect();
+        let allows = |bucket: usize, brick: usize| !taken[bucket].contains(&groups[brick]);
         let mut work = Work {
             making: self,
             allows: &allows,
+            had: &had,
             owner: (0..BUCKETS).map(|bucket| self.kept(bucket, &allows)).collect(),
             has: vec![0; self.weights.len()],
             quotas: Vec::new(),
@@ -77,15 +80,22 @@ impl Making<'_> {
         let mut can = had.filter(|&brick| brick != NONE && allows(bucket, brick));
         can.next().unwrap_or(NONE)
     }
-
-    fn had(&self, bucket: usize, brick: usize) -> bool {
-        self.before.iter().any(|row| row[bucket] == brick)
-    }
 }
 
-struct Work<'a> {
+/// What each of these rows has; [`NONE`] where there are no more rows.
+fn of_rows(rows: &[Vec<usize>], of: impl Fn(&Vec<usize>) -> usize) -> [usize; ROWS_MAX] {
+    let mut all = [NONE; ROWS_MAX];
+    for (place, row) in all.iter_mut().zip(rows) {
+        *place = of(row);
+    }
+    all
+}
+
+struct Work<'a, A> {
     making: &'a Making<'a>,
-    allows: &'a dyn Fn(usize, usize) -> bool,
+    allows: A,
+    /// The bricks that each bucket had in the rows before.
+    had: &'a [[usize; ROWS_MAX]],
     /// The brick of each bucket, or [`NONE`].
     owner: Vec<usize>,
     /// Buckets of each brick.
@@ -93,7 +103,57 @@ struct Work<'a> {
     quotas: Vec<usize>,
 }
 
-impl Work<'_> {
+/// The buckets of each brick, ascending: all of them, or those that it did not have before.
+struct Own {
+    of: Vec<Vec<usize>>,
+    any: bool,
+}
+
+impl Own {
+    fn new<A: Fn(usize, usize) -> bool>(work: &Work<'_, A>, any: bool) -> Own {
+        let mut own = Own { of: vec![Vec::new(); work.has.len()], any };
+        for (bucket, &brick) in work.owner.iter().enumerate() {
+            if brick != NONE && own.lists(work, bucket, brick) {
+                own.of[brick].push(bucket);
+            }
+        }
+        own
+    }
+
+    fn lists<A: Fn(usize, usize) -> bool>(
+        &self,
+        work: &Work<'_, A>,
+        bucket: usize,
+        brick: usize,
+    ) -> bool {
+        self.any || !work.had(bucket, brick)
+    }
+
+    /// A bucket has gone from brick `from`, or from none, to brick `to`.
+    fn moved<A: Fn(usize, usize) -> bool>(
+        &mut self,
+        work: &Work<'_, A>,
+        bucket: usize,
+        (from, to): (usize, usize),
+    ) {
+        if let Some(list) = self.of.get_mut(from)
+            && let Ok(at) = list.binary_search(&bucket)
+        {
+            list.remove(at);
+        }
+        if self.lists(work, bucket, to)
+            && let Err(at) = self.of[to].binary_search(&bucket)
+        {
+            self.of[to].insert(at, bucket);
+        }
+    }
+}
+
+impl<A: Fn(usize, usize) -> bool> Work<'_, A> {
+    fn had(&self, bucket: usize, brick: usize) -> bool {
+        self.had[bucket].contains(&brick)
+    }
+
     fn wanting(&self) -> Vec<usize> {
         (0..self.has.len()).filter(|&brick| self.has[brick] < self.quotas[brick]).collect()
     }
@@ -143,7 +203,7 @@ impl Work<'_> {
                     let lag = (bucket + 1) as f64 * quota - passed[brick] as f64;
                     let together = pairs.get(&(mate, brick)).copied().unwrap_or_default();
                     let apart = above[mate] as f64 * quota - together as f64;
-                    let is_free = self.making.had(bucket, brick);
+                    let is_free = self.had(bucket, brick);
                     lag + apart / 2.0 + if is_free { FREE } else { 0.0 }
                 };
                 let mut best: Option<(f64, usize)> = None;
@@ -172,12 +232,24 @@ impl Work<'_> {
 
     /// Gives a brick to each of these buckets, which none that has too few may have: another passes one of its own on.
     fn pass_on(&mut self, left: Vec<usize>) {
-        // From these nothing leads to a brick that has too few.
+        if left.is_empty() {
+            return;
+        }
+        let (mut new, mut all) = (Own::new(self, false), Own::new(self, true));
+        // From these nothing leads to a brick that has too few: by buckets that change anyway, by any.
+        let mut dead_by_new = vec![false; self.has.len()];
         let mut dead = vec![false; self.has.len()];
         for bucket in left {
             // At first only by buckets that change anyway.
-            let mut none = vec![false; self.has.len()];
-            if !self.pass(bucket, false, &mut none) && !self.pass(bucket, true, &mut dead) {
+            let mut moved = self.pass(bucket, &new, &mut dead_by_new);
+            if moved.is_empty() {
+                moved = self.pass(bucket, &all, &mut dead);
+                // All that `bucket` leads to is dead; of another bucket that a brick gets that is not known.
+                if moved.iter().any(|(other, (_, to))| *other != bucket && dead_by_new[*to]) {
+                    dead_by_new.fill(false);
+                }
+            }
+            if moved.is_empty() {
                 let bricks = 0..self.has.len();
                 let above_quota = |brick: usize| {
                     self.has[brick] as f64 / self.making.weights[brick].max(1) as f64
@@ -189,61 +261,74 @@ impl Work<'_> {
                 if let Some(brick) = best {
                     self.owner[bucket] = brick;
                     self.has[brick] += 1;
+                    moved.push((bucket, (NONE, brick)));
                 }
+            }
+            for (bucket, way) in moved {
+                new.moved(self, bucket, way);
+                all.moved(self, bucket, way);
             }
         }
     }
 
-    /// Finds the shortest way on which bricks pass buckets on from `bucket` to one that has too few; `any`: also buckets
-    /// that would not change. Bricks that it has looked at are `seen`.
-    fn pass(&mut self, bucket: usize, any: bool, seen: &mut [bool]) -> bool {
+    /// Finds the shortest way on which bricks pass buckets of their `own` on from `bucket` to one that has too few, and goes it: gives
+    /// each bucket with the bricks that it went from and to, none where there is no way. Bricks that it has looked at are `seen`.
+    fn pass(
+        &mut self,
+        bucket: usize,
+        own: &Own,
+        seen: &mut [bool],
+    ) -> Vec<(usize, (usize, usize))> {
         let count = self.has.len();
-        let mut own: Vec<Vec<usize>> = vec![Vec::new(); count];
-        for (other, &brick) in self.owner.iter().enumerate() {
-            if brick != NONE && (any || !self.making.had(other, brick)) {
-                own[brick].push(other);
-            }
-        }
         // The bucket by which each brick was reached.
         let mut by = vec![NONE; count];
-        let mut queue = VecDeque::from([bucket]);
         let mut unseen: Vec<usize> = (0..count).filter(|&brick| !seen[brick]).collect();
-        while let Some(from) = queue.pop_front() {
-            let mut reached = Vec::new();
-            unseen.retain(|&brick| {
-                let can = (self.allows)(from, brick);
-                if can {
-                    reached.push(brick);
+        let mut reached = Vec::new();
+        // The bricks whose buckets come next.
+        let mut queue = VecDeque::new();
+        let first = [bucket];
+        let mut buckets: &[usize] = &first;
+        loop {
+            for &from in buckets {
+                if unseen.is_empty() {
+                    break;
                 }
-                !can
-            });
-            for brick in reached {
-                seen[brick] = true;
-                by[brick] = from;
-                if self.has[brick] < self.quotas[brick] {
-                    self.has[brick] += 1;
-                    self.follow(bucket, brick, &by);
-                    // Only a search that fails has seen what leads nowhere.
-                    seen.iter_mut()
-                        .zip(&by)
-                        .filter(|(_, by)| **by != NONE)
-                        .for_each(|(s, _)| *s = false);
-                    return true;
+                unseen.retain(|&brick| {
+                    let can = (self.allows)(from, brick);
+                    if can {
+                        reached.push(brick);
+                    }
+                    !can
+                });
+                for brick in reached.drain(..) {
+                    seen[brick] = true;
+                    by[brick] = from;
+                    if self.has[brick] < self.quotas[brick] {
+                        self.has[brick] += 1;
+                        // Only a search that fails has seen what leads nowhere.
+                        seen.iter_mut()
+                            .zip(&by)
+                            .filter(|(_, by)| **by != NONE)
+                            .for_each(|(s, _)| *s = false);
+                        return self.follow(bucket, brick, &by);
+                    }
+                    queue.push_back(brick);
                 }
-                queue.extend(std::mem::take(&mut own[brick]));
             }
+            let Some(next) = queue.pop_front() else { return Vec::new() };
+            buckets = &own.of[next];
         }
-        false
     }
 
     /// Passes buckets on along the way that was found to `to`.
-    fn follow(&mut self, first: usize, to: usize, by: &[usize]) {
-        let mut to = to;
+    fn follow(&mut self, first: usize, to: usize, by: &[usize]) -> Vec<(usize, (usize, usize))> {
+        let (mut to, mut moved) = (to, Vec::new());
         loop {
             let bucket = by[to];
             let before = std::mem::replace(&mut self.owner[bucket], to);
+            moved.push((bucket, (before, to)));
             if bucket == first {
-                return;
+                return moved;
             }
             to = before;
         }
@@ -255,14 +340,14 @@ impl Work<'_> {
         let none = self.has.len();
         let old: Vec<usize> = (0..BUCKETS)
             .map(|bucket| match self.owner[bucket] {
-                owner if self.making.had(bucket, owner) => owner,
+                owner if self.had(bucket, owner) => owner,
                 _ if first[bucket] == NONE => none,
                 _ => first[bucket],
             })
             .collect();
         let mut quotas = self.has;
         quotas.push(0);
-        let allows = self.allows;
+        let allows = &self.allows;
         let refuses: Refuses<'_> = &|bucket, brick| brick == none || !allows(bucket, brick);
         spread::smoothed(old, self.owner, quotas, refuses)
     }
