@@ -45,6 +45,8 @@ pub struct BrickToAdd {
     pub proxy: bool,
     /// The label of its domain, at most 16 bytes; empty: its own.
     pub domain: String,
+    /// The number of the brick whose place it takes: that one has no part in placement any more, and is to be removed.
+    pub in_place_of: Option<u16>,
 }
 
 /// A brick that is there again.
@@ -126,27 +128,63 @@ impl Membership {
         Ok(())
     }
 
-    /// Adds a brick and gives its number. New stripes go there at once; what is there already stays until a balance.
+    /// The brick whose place another is to take.
+    fn may_replace(&self, new: &BrickToAdd) -> Result<Option<Rc<Brick>>, VolumeError> {
+        let Some(id) = new.in_place_of else { return Ok(None) };
+        let old = self.bricks.get(id).ok_or(VolumeError::NoSuchBrick(id))?;
+        if !old.is_placed() || new.proxy {
+            return Err(VolumeError::Refused(format!(
+                "{} has no part in placement that another could take: it is {:?}; add the other one without that",
+                old.name(),
+                old.state()
+            )));
+        }
+        self.has_what_is_on(&old)?;
+        Ok(Some(old))
+    }
+
+    /// Refuses to let a brick go that is missing, with content that no other has.
+    fn has_what_is_on(&self, brick: &Brick) -> Result<(), VolumeError> {
+        if !brick.is_there() && brick.space.used() > 0 && !self.record.has_copies() {
+            let (name, lost) = (brick.name(), brick.space.used() * BLOCK);
+            return Err(VolumeError::Refused(format!(
+                "{name} is missing, and {lost} bytes of files are on it: see which with braid volume check, remove \
+                 those files, then remove the brick"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Adds a brick and gives its number. New stripes go there at once; what is there already stays until a balance, or, of the
+    /// brick whose place it takes, until the removal of that one.
     ///
     /// # Errors
-    /// When it is a brick of the volume already, has weight 0 or no room, or would be a second proxy.
+    /// When it is a brick of the volume already, has weight 0 or no room, or would be a second proxy; when it cannot take the
+    /// place of the other.
     pub async fn add(&self, new: BrickToAdd) -> Result<u16, VolumeError> {
         let _gate = self.gate.enter().await;
-        let (id, space) = loop {
+        let (id, space, old) = loop {
             self.may_add(&new)?;
+            let old = self.may_replace(&new)?;
             let id = self.record.next_brick();
             let space = Space::load(&self.transactions, id, new.blocks).await?;
             // Another may have been added meanwhile.
             if self.record.next_brick() == id {
-                break (id, space);
+                break (id, space, old);
             }
         };
         let state = if new.proxy { BrickState::Proxy } else { BrickState::Data };
         let (uuid, weight, blocks) = (new.uuid, new.weight, new.blocks);
         let record = BrickRecord { uuid, state, weight, blocks, domain: new.domain };
         self.extents.placement().set_domain(id, &record.domain);
-        let weights = self.weights(id, (!new.proxy).then_some(new.weight));
-        self.assign(&weights)?;
+        match &old {
+            None => self.assign(&self.weights(id, (!new.proxy).then_some(new.weight)))?,
+            Some(old) => {
+                let moved = self.extents.placement().substitute(old.id, (id, new.weight))?;
+                self.record.buckets_moved(moved);
+                self.change(old, BrickState::Removing, None);
+            }
+        }
         let space = Rc::new(space);
         let brick = Brick::new(&self.shard, id, &record, Some(new.device), new.data_offset, space);
         self.extents.placement().add(brick);
@@ -231,13 +269,7 @@ impl Membership {
                 "{name} is the last brick for data: add another first"
             )));
         }
-        if !brick.is_there() && brick.space.used() > 0 && !self.record.has_copies() {
-            let (name, lost) = (brick.name(), brick.space.used() * BLOCK);
-            return Err(VolumeError::Refused(format!(
-                "{name} is missing, and {lost} bytes of files are on it: see which with braid volume check, remove \
-                 those files, then remove the brick"
-            )));
-        }
+        self.has_what_is_on(&brick)?;
         let bricks = self.bricks.all();
         let others =
             bricks.iter().filter(|other| other.id != id && other.is_placed() && other.is_there());

@@ -91,6 +91,23 @@ impl Buckets {
         }
     }
 
+    /// Brick `new` gets the place of brick `old` in each bucket, which moves nothing between the others; `old` is none of the
+    /// table's any more. The weights of [`assign`](Buckets::assign) are to name it from then on. Nothing happens where the table
+    /// has no `old`, or has `new`.
+    pub fn substitute(&mut self, old: u16, new: u16) {
+        let place = |id: u16| self.shares.binary_search_by_key(&id, |&(id, _)| id);
+        let (Ok(at), Err(_)) = (place(old), place(new)) else { return };
+        if let Some((id, _)) = self.shares.get_mut(at) {
+            *id = new;
+        }
+        self.shares.sort_unstable();
+        for id in self.table.iter_mut().chain(self.further.iter_mut().flatten()) {
+            if *id == old {
+                *id = new;
+            }
+        }
+    }
+
     /// The brick for stripe number `stripe` of file `ino`. The first buckets of files with consecutive numbers
     /// are distributed evenly over the table.
     pub fn brick_of(&self, ino: u64, stripe: u64) -> u16 {

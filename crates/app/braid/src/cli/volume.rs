@@ -5,7 +5,7 @@ mod snapshot;
 
 pub use changes::{
     Add, Check, Copies, Export, Follow, GrowMetadata, Jobs, Migrate, OneFileOrMore, Proxy, Quota,
-    Remove, Scrub, TakeBack, Weight, WholeVolume,
+    Remove, Replace, Scrub, TakeBack, Weight, WholeVolume,
 };
 pub use snapshot::Snapshot;
 
@@ -38,6 +38,7 @@ pub enum Verb {
     Add(Add),
     #[command(visible_alias = "delete")]
     Remove(Remove),
+    Replace(Replace),
     /// Move stripes until every brick has its fair share.
     #[command(
         long_about = "Move stripes until every brick has its fair share.\n\n\

@@ -91,16 +91,21 @@ impl Volumes {
                 status.lease = self.lease_of(hosted.uuid);
                 about(VolumeAnswer::Status { status })
             }
-            VolumeRequest::Add { volume, bricks, weight, domain, proxy, force } => {
+            VolumeRequest::Add {
+                volume,
+                bricks,
+                weight,
+                domain,
+                proxy,
+                force,
+                in_place_of,
+                dry_run,
+            } => {
                 let hosted = self.find(Some(&volume))?;
                 let _turn = locked(&self.turn);
                 let members = self.members(&bricks)?;
-                done(self.add(
-                    &hosted,
-                    members,
-                    HowAdded { weight, domain, proxy, force },
-                    arrays,
-                )?)
+                let how = HowAdded { weight, domain, proxy, force, in_place_of, dry_run };
+                done(self.add(&hosted, members, how, arrays)?)
             }
             VolumeRequest::Start { volume, job } => {
                 done(self.find(Some(&volume))?.start_job(&job)?)

@@ -36,6 +36,10 @@ pub struct HowAdded {
     pub proxy: bool,
     /// Overwrite what is on them.
     pub force: bool,
+    /// The brick that the one which is added is to replace; weight and domain are the same where none are given.
+    pub in_place_of: Option<String>,
+    /// Only look whether it could be done.
+    pub dry_run: bool,
 }
 
 impl Volumes {
@@ -47,17 +51,41 @@ impl Volumes {
         &self,
         hosted: &Hosted,
         members: Vec<Member>,
-        how: HowAdded,
+        mut how: HowAdded,
         arrays: &dyn Arrays,
     ) -> Result<String> {
         if hosted.read_only {
             bail!("volume {} is mounted read-only", hosted.name);
         }
+        let old = how.in_place_of.take().map(|old| hosted.brick_to_replace(&old)).transpose()?;
+        if old.is_some() && members.len() != 1 {
+            bail!("one brick takes the place of another: give one");
+        }
+        if let Some(old) = &old {
+            how.weight.get_or_insert_with(|| BrickWeight::recorded(old.weight, old.blocks));
+            if how.domain.is_empty() {
+                how.domain.clone_from(&old.domain);
+            }
+        }
         let doing = format!("adding to volume {}", hosted.name);
         self.refuse_used(hosted.home(), &members).with_context(|| doing.clone())?;
         let prepared = creating::prepare(hosted.home(), &doing, members, how.force, arrays)?;
+        let fits = old.as_ref().map_or(Ok(()), |old| {
+            let infos = creating::infos(hosted.home(), prepared.openers())?;
+            hosted.check_removal(old, infos.iter().map(|info| info.size / BLOCK).sum())
+        });
+        if how.dry_run || fits.is_err() {
+            let said = dry_run_of(hosted, &prepared, old.as_ref());
+            let taken = prepared.arrays();
+            drop(prepared);
+            if !taken.is_empty() {
+                arrays.give_back(&taken);
+            }
+            return fits.map(|()| said).context(doing);
+        }
         let mut added: Vec<String> = Vec::new();
-        let done = self.add_all(hosted, &prepared, &how, &mut added);
+        let replaced = old.map(|old| old.id);
+        let done = self.add_all(hosted, &prepared, (&how, replaced), &mut added);
         let not_added: Vec<String> = prepared
             .bricks
             .iter()
@@ -86,7 +114,7 @@ impl Volumes {
         &self,
         hosted: &Hosted,
         prepared: &Prepared,
-        how: &HowAdded,
+        (how, in_place_of): (&HowAdded, Option<u16>),
         added: &mut Vec<String>,
     ) -> Result<()> {
         let infos = creating::infos(hosted.home(), prepared.openers())?;
@@ -96,7 +124,8 @@ impl Volumes {
             // The one before it may be the same export by another URI.
             self.refuse_used(hosted.home(), std::slice::from_ref(brick))?;
             let uuid = Uuid::new_v4();
-            let new = New { opener: Arc::clone(opener), stale: stale.clone(), uuid, info };
+            let (opener_of_it, stale) = (Arc::clone(opener), stale.clone());
+            let new = New { opener: opener_of_it, stale, uuid, info, in_place_of };
             let how = how.clone();
             let done = hosted.with(move |here| async move { add_one(here, new, how).await })?;
             done.with_context(|| brick.name.clone())?;
@@ -136,6 +165,18 @@ impl Volumes {
     }
 }
 
+/// Says what would be done.
+fn dry_run_of(hosted: &Hosted, prepared: &Prepared, old: Option<&BrickStatus>) -> String {
+    let names: Vec<&str> = prepared.bricks.iter().map(|(brick, _)| brick.name.as_str()).collect();
+    let (names, volume) = (names.join(", "), &hosted.name);
+    let Some(old) = old else { return format!("{names} can be added to volume {volume}") };
+    format!(
+        "{names} can replace brick {} of volume {volume}: {} would move",
+        hosted.name_of(old),
+        size::human(old.used * BLOCK)
+    )
+}
+
 /// A device that becomes a brick.
 struct New {
     opener: Arc<dyn Opener>,
@@ -143,10 +184,12 @@ struct New {
     stale: Vec<Range<u64>>,
     uuid: Uuid,
     info: DeviceInfo,
+    /// The number of the brick whose place it takes.
+    in_place_of: Option<u16>,
 }
 
 async fn add_one(here: Rc<Here>, new: New, how: HowAdded) -> Result<()> {
-    let New { opener, stale, uuid, info } = new;
+    let New { opener, stale, uuid, info, in_place_of } = new;
     if how.proxy && here.volume.status().proxy.is_some() {
         bail!("the volume has a proxy: take it off first (proxy --off)");
     }
@@ -167,6 +210,7 @@ async fn add_one(here: Rc<Here>, new: New, how: HowAdded) -> Result<()> {
         blocks: superblock.data.len / BLOCK,
         proxy: how.proxy,
         domain,
+        in_place_of,
     };
     if let Err(error) = here.volume.add_brick(brick).await {
         here.opened.brick_removed(superblock.brick_id).await.with_context(|| {
@@ -182,6 +226,31 @@ async fn add_one(here: Rc<Here>, new: New, how: HowAdded) -> Result<()> {
 }
 
 impl Hosted {
+    /// The brick that is to be replaced.
+    ///
+    /// # Errors
+    /// When there is no such brick, or a job is under way, which would come first.
+    fn brick_to_replace(&self, wanted: &str) -> Result<BrickStatus> {
+        let old = self.select(wanted)?;
+        let status = self.status()?;
+        let shown = self.name_of(&old);
+        if let Some(job) = &status.job {
+            bail!(
+                "replacing brick {shown} of volume {}: its {} is not at its end; `braid volume jobs {}` shows it",
+                self.name,
+                job.kind.name(),
+                self.name
+            );
+        }
+        if status.proxy == Some(old.id) {
+            bail!(
+                "brick {shown} is the proxy of volume {}: take it off first (proxy --off), then add the other with --proxy",
+                self.name
+            );
+        }
+        Ok(old)
+    }
+
     /// Changes a brick's part among the others. Nothing moves.
     ///
     /// # Errors

@@ -41,7 +41,7 @@ impl Hosted {
             VolumeJob::Remove { brick, dry_run } => {
                 let brick = self.select(brick)?;
                 let shown = self.name_of(&brick);
-                self.check_removal(&brick)?;
+                self.check_removal(&brick, 0)?;
                 let id = brick.id;
                 self.with(move |here| async move { here.opened.can_remove(id) })??;
                 if *dry_run {
@@ -294,19 +294,24 @@ impl Hosted {
         bail!("volume {} has no brick {wanted}; it has {}", self.name, there.join(", "))
     }
 
-    /// Whether the others have room for what is on a brick.
-    fn check_removal(&self, brick: &BrickStatus) -> Result<()> {
+    /// Whether the others, and `more` blocks of one that is to be added, have room for what is on a brick.
+    ///
+    /// # Errors
+    /// When they have not, and when there are none.
+    pub(super) fn check_removal(&self, brick: &BrickStatus, more: u64) -> Result<()> {
         let status = self.status()?;
         let others = status.bricks.iter().filter(|other| other.id != brick.id && other.is_there);
         let others: Vec<&BrickStatus> = others.filter(|other| other.weight > 0).collect();
         let shown = self.name_of(brick);
-        if others.is_empty() {
+        if others.is_empty() && more == 0 {
             bail!("brick {shown} is the last one of volume {}: add another first", self.name);
         }
-        let room: u64 = others.iter().map(|other| other.blocks.saturating_sub(other.used)).sum();
+        let free = others.iter().map(|other| other.blocks.saturating_sub(other.used));
+        let room = more.saturating_add(free.sum());
         if brick.used > room {
             bail!(
-                "{} on brick {shown} do not fit on the others, which have {} free: add a brick or remove files first",
+                "{} on brick {shown} do not fit on the others, which have {} free: add a brick, a larger one, or remove \
+                 files first",
                 size::human(brick.used * BLOCK),
                 size::human(room * BLOCK)
             );

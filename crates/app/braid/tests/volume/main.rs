@@ -11,6 +11,7 @@ mod copies_lost;
 mod leased;
 mod majority;
 mod quotas;
+mod replacing;
 mod returning;
 mod salvage;
 mod salvage_snapshots;

@@ -99,6 +99,12 @@ pub enum VolumeRequest {
         proxy: bool,
         #[serde(default)]
         force: bool,
+        /// The brick that the one which is added is to replace: its weight and domain are the new one's, where none are given.
+        #[serde(default)]
+        in_place_of: Option<String>,
+        /// Check whether it could be done, do nothing.
+        #[serde(default)]
+        dry_run: bool,
     },
     /// Start a job.
     Start { volume: String, job: VolumeJob },

@@ -22,6 +22,13 @@ impl BrickWeight {
         self.0
     }
 
+    /// That of a brick with `blocks` blocks of data whose recorded weight is `weight`; the nearest that can be typed.
+    pub fn recorded(weight: u64, blocks: u64) -> BrickWeight {
+        let thousandths = u128::from(weight) * 1000 / u128::from(blocks.max(1));
+        // At most a million.
+        BrickWeight(thousandths.clamp(1, u128::from(MAX * 1000)) as u64)
+    }
+
     /// As the volume has it, for a brick with `blocks` blocks of data.
     pub fn of_blocks(self, blocks: u64) -> u64 {
         weight_of(blocks, self.0)
@@ -72,6 +79,16 @@ pub fn shown(weight: u64, blocks: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_weight_of_a_brick_is_that_for_another_of_any_size() {
+        let half: BrickWeight = "0.5".parse().unwrap();
+        for blocks in [1000, 4_000_000_000] {
+            assert_eq!(BrickWeight::recorded(half.of_blocks(blocks), blocks), half);
+        }
+        assert_eq!(BrickWeight::recorded(1, u64::MAX).thousandths(), 1);
+        assert_eq!(BrickWeight::recorded(u64::MAX, 0).thousandths(), MAX * 1000);
+    }
 
     #[test]
     fn a_weight_is_shown_as_it_was_written() {

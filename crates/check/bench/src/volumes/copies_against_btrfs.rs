@@ -40,7 +40,7 @@ fn braid(size: u64) -> anyhow::Result<Steps> {
     steps.push(("scrub that mends rot", size * 2, step));
     rig.verify()?;
     let step = devices.step(|| {
-        rig.add(path(2)?, false)?;
+        rig.add_in_place_of(path(2)?, false, Some(0))?;
         rig.job(NewJob::Remove { brick: 0 }).map(drop)
     })?;
     steps.push(("replace a device", size, step));
@@ -185,7 +185,7 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
              and {} of writes each: a volume (two copies, checksums, metadata in a model of the store) and btrfs (data and metadata \
              raid1) in turn. A write ends when it is durable; a read is of one reader, of what is not in memory; a scrub reads both copies, \
              finds one of {ROT_EVERY} blocks of one device garbled and has to mend all of them; a third device replaces one (a volume: \
-             `add`, then `remove`; btrfs: `replace start`); a snapshot is taken of everything, with {FILES} files more; then the file is written \
+             `replace`; btrfs: `replace start`); a snapshot is taken of everything, with {FILES} files more; then the file is written \
              over, and once more. The time of a snapshot of btrfs has that of starting its program in it.",
             size >> 20,
             megabytes(Clock::Wall.read_rate() as f64),

@@ -324,6 +324,16 @@ impl Rig {
 
     /// Adds a brick, without moving anything.
     pub fn add(&mut self, kind: Medium, proxy: bool) -> anyhow::Result<u16> {
+        self.add_in_place_of(kind, proxy, None)
+    }
+
+    /// Adds a brick in the place of another, which is to be removed then.
+    pub fn add_in_place_of(
+        &mut self,
+        kind: Medium,
+        proxy: bool,
+        in_place_of: Option<u16>,
+    ) -> anyhow::Result<u16> {
         let uuid = Uuid::from_u128(self.next);
         self.next += 1;
         let (_, device) = device(&self.shard, self.clock, &kind, self.brick_size)?;
@@ -337,6 +347,7 @@ impl Rig {
             blocks,
             proxy,
             domain: String::new(),
+            in_place_of,
         };
         let volume = Rc::clone(&self.volume);
         Ok(self.shard.block_on(async move { volume.add_brick(brick).await })?)

@@ -81,7 +81,9 @@ impl VolumeRun {
                 let Some(device) = open_brick(index, &life.machine, &life.arrays) else {
                     return Ok(());
                 };
+                let replaces = self.plan.common && self.replaces_rng.percent(30);
                 let new = BrickToAdd {
+                    in_place_of: replaces.then_some(brick),
                     domain: String::new(),
                     uuid: uuid_of(index),
                     device,
@@ -91,7 +93,9 @@ impl VolumeRun {
                     proxy: rng.percent(30),
                 };
                 let proxy = if new.proxy { " as proxy" } else { "" };
-                say(format!("add {}{proxy}", plan.kind.info.name));
+                let place =
+                    new.in_place_of.map_or(String::new(), |old| format!(" in the place of {old}"));
+                say(format!("add {}{proxy}{place}", plan.kind.info.name));
                 shard.spawn(async move {
                     let result = volume.add_brick(new).await;
                     outcomes.borrow_mut().push(result.map(|_| None));

@@ -72,6 +72,8 @@ pub(super) struct VolumeRun {
     pub(super) copies_rng: Rng,
     /// Choices of returns of the brick that fails, likewise.
     pub(super) returns_rng: Rng,
+    /// Choices of bricks that take the place of others, likewise.
+    pub(super) replaces_rng: Rng,
     /// Choices of snapshots, likewise, and those that there are (`snapshots`).
     pub(super) snapshots_rng: Rng,
     pub(super) snapshots: Snapshots,
@@ -123,6 +125,7 @@ pub fn run(seed: u64, scope: Scope, verbose: bool) -> Report {
         aimed_rng: Rng::new(seed, 39),
         copies_rng: Rng::new(seed, 58),
         returns_rng: Rng::new(seed, 62),
+        replaces_rng: Rng::new(seed, 70),
         snapshots_rng: Rng::new(seed, 66),
         snapshots: Snapshots::default(),
         limits_rng: Rng::new(seed, 52),

@@ -103,6 +103,23 @@ impl Placement {
         Ok(moved)
     }
 
+    /// Puts brick `new`, with a weight, in the place of brick `old`; gives how many copies of buckets are on another of the
+    /// bricks that stay.
+    ///
+    /// # Errors
+    /// When a weight cannot be; nothing has changed then.
+    pub fn substitute(&self, old: u16, (new, weight): (u16, u64)) -> Result<usize, BucketsError> {
+        let mut weights = self.weights(old, None);
+        weights.push((new, weight));
+        weights.sort_unstable();
+        let mut buckets = self.buckets.borrow().clone();
+        buckets.substitute(old, new);
+        let moved = buckets.assign(&weights)?;
+        self.buckets.replace(buckets);
+        self.changed.set(true);
+        Ok(moved)
+    }
+
     /// Changes what a brick is for, and its part in placement.
     pub fn change(&self, brick: &Brick, state: BrickState, weight: Option<u64>) {
         brick.set_state(state);

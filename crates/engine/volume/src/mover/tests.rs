@@ -33,6 +33,7 @@ fn a_brick_is_filled_by_a_balance_and_emptied_by_a_removal() {
             blocks: (16 << 20) / BLOCK,
             proxy: false,
             domain: String::new(),
+            in_place_of: None,
         };
         let id = membership.add(new).await.unwrap();
         let used = |id| rig.bricks.get(id).unwrap().space.used() * BLOCK / STRIPE;

@@ -180,6 +180,7 @@ fn a_write_whose_place_is_taken_away_before_it_is_sent_writes_nowhere_else() {
         blocks: (32 << 20) / BLOCK,
         proxy: true,
         domain: String::new(),
+        in_place_of: None,
     };
     world.bricks.push(proxy);
     world.shard.block_on(async move {

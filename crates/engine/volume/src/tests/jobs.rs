@@ -1,7 +1,7 @@
 //! Stripes that move while files are read and written.
 
 use super::*;
-use crate::{BrickToAdd, JobState, NewJob};
+use crate::{BrickToAdd, JobState, NewJob, VolumeError};
 use braid_format::volume::brick_record::BrickState;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -42,6 +42,7 @@ fn another(size: u64, id: u128) -> (Ram, BrickToAdd) {
         blocks: (size << 20) / BLOCK,
         proxy: false,
         domain: String::new(),
+        in_place_of: None,
     };
     (ram, brick)
 }
@@ -84,6 +85,38 @@ fn a_brick_that_is_added_gets_its_share_and_one_that_is_removed_gives_all_back()
         check_all(&volume, &files).await;
         // A balanced volume stays as it is.
         assert_eq!(run(&volume, NewJob::Balance).await, 0);
+    });
+}
+
+#[test]
+fn a_brick_that_takes_the_place_of_another_gets_what_that_held_and_nothing_else_moves() {
+    let (world, store) = World::new(128 << 10, &[32, 32, 32]);
+    let volume = world.mount(&store);
+    let (_ram, mut brick) = another(32, 4);
+    world.shard.block_on(async move {
+        let files = fill(&volume).await;
+        let held = |id: u16| volume.brick(id).unwrap().space.used();
+        let before = (held(0), held(1), held(2));
+        (brick.weight, brick.in_place_of) = (volume.brick(1).unwrap().weight(), Some(1));
+        let id = volume.add_brick(brick).await.unwrap();
+        assert_eq!(volume.brick(1).unwrap().state(), BrickState::Removing);
+        assert!(!volume.status().unbalanced);
+        let moved = run(&volume, NewJob::Remove { brick: 1 }).await;
+        // The old one's own counts went with it.
+        assert!(moved <= before.1 * BLOCK, "{moved} of {}", before.1 * BLOCK);
+        assert_eq!((held(0), held(id), held(2)), before);
+        assert!(volume.brick(1).is_none() && !volume.status().unbalanced);
+        check_all(&volume, &files).await;
+        assert_eq!(run(&volume, NewJob::Balance).await, 0);
+        let refused = |old| {
+            let (_ram, mut brick) = another(32, 5);
+            brick.in_place_of = Some(old);
+            volume.add_brick(brick)
+        };
+        assert!(matches!(refused(1).await, Err(VolumeError::NoSuchBrick(1))));
+        volume.set_proxy(Some(0)).await.unwrap();
+        assert!(matches!(refused(0).await, Err(VolumeError::Refused(_))));
+        assert_eq!(volume.bricks().len(), 3);
     });
 }
 

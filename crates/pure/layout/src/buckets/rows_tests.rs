@@ -170,6 +170,35 @@ fn copies_of_a_brick_that_goes_are_all_that_moves() {
 }
 
 #[test]
+fn a_brick_in_the_place_of_another_moves_nothing_between_the_others() {
+    for rows in [1, 2, 3] {
+        let labels = [(0, "east"), (3, "east")];
+        let before = with_rows(rows, &[(0, 5), (1, 3), (3, 4), (7, 4)], &labels);
+        let mut after = before.clone();
+        after.substitute(3, 5);
+        after.set_domain(5, "east");
+        assert_eq!(after.assign(&[(0, 5), (1, 3), (5, 4), (7, 4)]), Ok(0));
+        let taken = |id: Option<u16>| if id == Some(3) { Some(5) } else { id };
+        for stripe in 0..BUCKETS as u64 {
+            for row in 0..rows {
+                let (was, is) =
+                    (before.brick_of_copy(9, stripe, row), after.brick_of_copy(9, stripe, row));
+                assert_eq!(is, taken(was), "copy {row} of stripe {stripe}");
+            }
+        }
+        assert_eq!((after.share(3), after.share(5)), (0, before.share(3)));
+        // Nor does anything that cannot be.
+        let same = after.clone();
+        after.substitute(3, 8);
+        after.substitute(0, 1);
+        assert_eq!(after, same);
+        // A larger one gets the share that it is due.
+        after.assign(&[(0, 5), (1, 3), (5, 8), (7, 4)]).unwrap();
+        assert!(after.share(5) > same.share(5));
+    }
+}
+
+#[test]
 fn a_brick_larger_than_all_others_has_one_copy_of_everything() {
     let buckets = with_rows(2, &[(0, 10), (1, 1), (2, 2), (3, 1)], &[]);
     check(&buckets, alone).unwrap();

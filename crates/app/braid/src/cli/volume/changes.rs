@@ -50,6 +50,44 @@ pub struct Add {
     /// Overwrite what is on the bricks.
     #[arg(short, long)]
     pub force: bool,
+    /// Check whether it could be done, do nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub follow: Follow,
+    #[command(flatten)]
+    pub control: Control,
+}
+
+/// Put a new brick in the place of another, which is emptied and let go.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Put a new brick in the place of another, which is emptied and let go.\n\n\
+    The new one gets the weight and the domain of the old one and what lies on it: that much is read and written, and \
+    nothing moves between the others, while files are read and written as ever. What the old one has lost, or cannot \
+    give any more, is made again from other copies, where files have some. It is the same as `add --no-balance` and \
+    then `remove`, and goes on after a crash. Afterwards the superblock of the old one is wiped.",
+    after_help = EXIT_CODES
+)]
+pub struct Replace {
+    /// The volume: its name, UUID or directory.
+    pub name: String,
+    /// The brick that goes: its path, its number or its UUID, as `braid volume status` shows.
+    pub old: String,
+    /// The brick that comes.
+    pub new: String,
+    /// The weight of the new brick: its share is its size times that [default: that of the old one].
+    #[arg(long, value_name = "N")]
+    pub weight: Option<BrickWeight>,
+    /// The domain that the new brick is in [default: that of the old one].
+    #[arg(long, value_name = "LABEL")]
+    pub domain: Option<String>,
+    /// Overwrite what is on the new brick.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Check whether it could be done, do nothing.
+    #[arg(long)]
+    pub dry_run: bool,
     #[command(flatten)]
     pub follow: Follow,
     #[command(flatten)]

@@ -24,9 +24,11 @@ pub fn run(options: Add) -> Result<ExitCode> {
         domain: options.domain.unwrap_or_default(),
         proxy: options.proxy,
         force: options.force,
+        in_place_of: None,
+        dry_run: options.dry_run,
     };
     let said = order(&mut client, request)?;
-    if options.no_balance || options.proxy {
+    if options.no_balance || options.proxy || options.dry_run {
         return say_done(&said, options.follow.json);
     }
     if !options.follow.json {

@@ -21,6 +21,7 @@ mod proxy;
 mod quota;
 mod remove;
 mod rename;
+mod replace;
 mod salvage;
 mod scrub;
 mod snapshot;
@@ -53,6 +54,7 @@ pub fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Salvage(options) => salvage::run(&options),
         Verb::Add(options) => add::run(options),
         Verb::Remove(options) => remove::run(options),
+        Verb::Replace(options) => replace::run(options),
         Verb::Balance(options) => whole(options, VolumeJob::Balance),
         Verb::Weight(options) => weight::run(options),
         Verb::TakeBack(options) => take_back::run(&options),

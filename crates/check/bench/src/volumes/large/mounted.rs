@@ -196,6 +196,7 @@ fn plan(
         blocks: BRICK / BLOCK,
         proxy: false,
         domain: String::new(),
+        in_place_of: None,
     };
     let planned = Rc::clone(volume);
     let planning = async move {

@@ -118,6 +118,7 @@ async fn busy(
         blocks: superblock.data.len / 4096,
         proxy: false,
         domain: String::new(),
+        in_place_of: None,
     };
     let id = volume.add_brick(brick).await.map_err(|error| said(&error))?;
     assert_eq!(id, superblock.brick_id);
