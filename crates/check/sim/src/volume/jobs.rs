@@ -81,7 +81,7 @@ impl VolumeRun {
                 let Some(device) = open_brick(index, &life.machine, &life.arrays) else {
                     return Ok(());
                 };
-                let replaces = self.plan.common && self.replaces_rng.percent(30);
+                let replaces = self.plan.replaces && self.replaces_rng.percent(30);
                 let new = BrickToAdd {
                     in_place_of: replaces.then_some(brick),
                     domain: String::new(),

@@ -108,6 +108,8 @@ pub struct VolumePlan {
     pub snapshots: Option<SnapshotsPlan>,
     /// Ranges of files are copied to others.
     pub common: bool,
+    /// Bricks are added in the place of others, too. Runs of odd seeds are what they were before there was that.
+    pub replaces: bool,
 }
 
 impl VolumePlan {
@@ -142,6 +144,7 @@ impl VolumePlan {
             copies: None,
             snapshots: None,
             common: scope >= Scope::Common,
+            replaces: scope >= Scope::Common && seed.is_multiple_of(2),
             aimed: aimed && Rng::new(seed, 48).percent(60),
             metadata,
             bricks,
