@@ -152,7 +152,7 @@ impl Files {
         }
         if lost || again {
             self.note_part(inode, &landed);
-            self.note_sums_in_part(&prepared, &payload, &landed, &sums);
+            self.note_sums_in_part(&prepared, &payload, (targets, &landed), &sums);
             return if lost { Err(Errno::Io) } else { Ok(false) };
         }
         for (target, sent) in &landed {
@@ -349,21 +349,25 @@ impl Files {
         }
     }
 
-    /// Checksums of a write that failed elsewhere: of what was not seen to land it is not known what the brick has.
+    /// Checksums of a write that failed elsewhere: of what was not seen to land it is not known what the brick has. Stripes that were
+    /// to get other extents keep those that they have, as they are.
     fn note_sums_in_part(
         &self,
         prepared: &Prepared,
         payload: &Payload,
-        landed: &Landed<'_>,
+        (targets, landed): (&[Target], &Landed<'_>),
         sums: &[u32],
     ) {
-        let has_landed = |stripe| landed.iter().any(|(target, _)| target.stripe.number() == stripe);
-        let first = payload.start / BLOCK;
-        let known = (first..).zip(sums).map(|(block, sum)| {
-            let stripe = block * BLOCK / self.geometry.stripe;
-            if has_landed(stripe) { *sum } else { UNKNOWN }
-        });
-        self.sums.set(prepared, first, known);
+        let (first, of_stripe) = (payload.start / BLOCK, self.geometry.blocks());
+        for target in targets.iter().filter(|target| !target.is_replaced()) {
+            let number = target.stripe.number();
+            let has_landed = landed.iter().any(|(other, _)| other.stripe.number() == number);
+            let start = first.max(number * of_stripe);
+            let in_stripe = sums.iter().skip((start - first) as usize);
+            let count = ((number + 1) * of_stripe).saturating_sub(start) as usize;
+            let known = in_stripe.take(count).map(|sum| if has_landed { *sum } else { UNKNOWN });
+            self.sums.set(prepared, start, known);
+        }
     }
 
     /// Records that sub-blocks of a stripe are written.

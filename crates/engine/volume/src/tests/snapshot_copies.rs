@@ -158,6 +158,7 @@ fn a_lost_brick_that_is_replaced_gets_what_snapshots_were_given_while_it_was_awa
         blocks: (16 << 20) / BLOCK,
         proxy: false,
         domain: String::new(),
+        in_place_of: None,
     };
     world.shard.block_on(async move {
         let ino = volume.resolve(b"/old").await.unwrap();
