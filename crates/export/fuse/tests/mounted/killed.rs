@@ -41,9 +41,13 @@ fn server_in_its_own_mount() {
     dirty.write_all(b"x").unwrap();
     let own = rustix::fs::open(&dir, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
     let (_never, waits) = channel::<()>();
+    let (begins, begun) = channel();
     remote.run(move |_| {
+        begins.send(()).unwrap();
         let _ = waits.recv();
     });
+    // Else it might answer the write first.
+    begun.recv().unwrap();
     let (send_thread, thread) = channel();
     std::thread::spawn(move || {
         send_thread.send(rustix::thread::gettid().as_raw_nonzero()).unwrap();
