@@ -303,7 +303,7 @@ impl Volume {
         self.sums.close_soon();
         let mut synced = self.commits.sync_all().await;
         if synced.is_ok() && self.extents.has_left() {
-            // What is not freed now is found by the next mount.
+            // The next mount finds blocks that are not freed now.
             let _ = self.extents.free_left().await;
             synced = self.commits.sync_all().await;
         }

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use crate::testing::{settle, shard};
 
-    /// What asks for a lock, and keeps it until this is emptied.
+    /// Keeps a lock that was asked for until this is emptied.
     type Place = Rc<Cell<Option<Held>>>;
 
     fn ask(shard: &Shard, lock: impl Future<Output = Held> + 'static) -> Place {

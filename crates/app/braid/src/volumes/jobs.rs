@@ -294,7 +294,7 @@ impl Hosted {
         bail!("volume {} has no brick {wanted}; it has {}", self.name, there.join(", "))
     }
 
-    /// Whether the others, and `more` blocks of one that is to be added, have room for what is on a brick.
+    /// Refuses a removal where the others, and `more` blocks of one that is to be added, have no room for what is on the brick.
     ///
     /// # Errors
     /// When they have not, and when there are none.

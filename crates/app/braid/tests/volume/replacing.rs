@@ -21,7 +21,7 @@ fn read(scene: &Scene, files: u64) {
     }
 }
 
-/// What is said of the brick of that name.
+/// The brick of that name, as the status has it.
 #[track_caller]
 fn brick(scene: &Scene, name: &str) -> serde_json::Value {
     let status = scene.status();

@@ -40,7 +40,7 @@ pub fn table(effort: &Effort) -> anyhow::Result<Table> {
     let mut rows = Vec::new();
     for (on, clock, medium, rounds) in media {
         let (mut with, mut without) = (Vec::new(), Vec::new());
-        // Who comes first has memory that nobody has touched yet.
+        // The one that comes first has memory that nobody has touched yet.
         for round in 0..rounds {
             for checksums in [round % 2 == 0, round % 2 != 0] {
                 let all = if checksums { &mut with } else { &mut without };

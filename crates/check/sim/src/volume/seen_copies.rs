@@ -1,4 +1,4 @@
-//! What snapshots show has all its copies, once every brick is there and the job that makes copies has ended.
+//! All that snapshots show has its copies, once every brick is there and the job that makes copies has ended.
 
 use super::copies::is_orphan;
 use super::ledger::Pairs;

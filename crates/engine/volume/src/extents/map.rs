@@ -67,7 +67,7 @@ pub struct ExtentMap {
     /// Groups that have changed in the open transaction.
     changed: RefCell<BTreeMap<Key, Rc<ExtentGroup>>>,
     pub(super) relief: RefCell<Option<Rc<dyn Relief>>>,
-    /// How often snapshots have got other extents: whoever reads a record meanwhile reads it again.
+    /// Counts each time that snapshots get other extents: whoever reads a record meanwhile reads it again.
     republished: Cell<u64>,
     /// Free space was put together, and nothing was freed since.
     pub(super) defragmented: Cell<bool>,

@@ -1,4 +1,4 @@
-//! What snapshots see of a stripe gets extents of its own for copies that it lacks.
+//! Copies that a stripe lacks as snapshots see it: it gets extents of its own for them.
 //!
 //! A group of extents is saved apart from those of its copies, so the snapshots that see a stripe alike are found from all of them.
 //! An extent that a version gets it has alone, or together with the version behind it: versions that name an extent stay next to

@@ -167,7 +167,7 @@ impl Files {
             if !brick.is_there() {
                 return Err(Errno::Busy);
             }
-            // What others have, too, stays as it is.
+            // An extent that others have, too, stays as it is.
             if extent.blocks >= together.blocks && !stripe.is_shared(copy) {
                 let filled = self.fill(inode, stripe, missed, (&brick, extent.start)).await?;
                 let (group, number) = stripe.place(copy);

@@ -67,7 +67,7 @@ impl Files {
         let is_alike = within == to_at % stripe;
         let bytes = left.min(stripe);
         let is_whole = bytes == stripe || from_at + bytes == from.size();
-        // What a snapshot shows stays as it is, also where it says which extents are common.
+        // A file in a snapshot stays as it is, also where it says which extents are common.
         if is_alike && within == 0 && is_whole && snapshot_of(from.ino()) == 0 {
             let (source, target) = ((from, from_at / stripe), (to, to_at / stripe));
             if self.share_stripe(source, target, bytes).await? {

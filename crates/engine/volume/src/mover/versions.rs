@@ -111,7 +111,7 @@ impl Mover {
     pub(super) async fn walk_versions(self: &Rc<Self>, running: &Rc<Running>) -> Result<(), Stop> {
         let job = running.record.get();
         if job.kind == JobKind::Copies && self.snapshots.any() && self.record.has_copies() {
-            // What files were given just now is not what snapshots see, and that is saved then.
+            // Files may have been given other extents just now: those that snapshots see are saved then.
             self.commits.sync_all().await.map_err(Stop::errno)?;
         }
         let mut cursor = Some(first_version());

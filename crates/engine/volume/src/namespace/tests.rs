@@ -49,7 +49,7 @@ fn the_end_of_a_directory_is_read_once_and_entries_are_found_wherever_they_come_
         let (all, last) = found(0).await;
         assert_eq!(all, "cba");
         let before = names.read_entries(ROOT, 0, 2).await.unwrap()[1].cookie;
-        // What takes another's name takes its place, too.
+        // A file that takes another's name takes its place, too.
         rig.file(b"d").await;
         names.rename_name(ROOT, b"d", ROOT, b"a", RenameFlags(0)).await.unwrap();
         assert_eq!(found(before).await.0, "a");

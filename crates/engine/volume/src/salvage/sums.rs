@@ -38,7 +38,7 @@ impl Salvage {
             return known;
         }
         let windows = blocks.start / PER_WINDOW..blocks.end.div_ceil(PER_WINDOW);
-        // What a snapshot has is not written over.
+        // A block that a snapshot has is not written over.
         let is_now = snapshot_of(ino) == 0;
         let mut marked = None;
         for window in windows {

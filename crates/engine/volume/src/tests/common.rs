@@ -136,7 +136,7 @@ fn the_blocks_are_free_when_the_last_file_lets_them_go_and_nothing_is_left() {
         is_well(&volume).await;
         assert_eq!(used(&volume).await, full);
         remove(&volume, "three").await;
-        // What the other was cut off is kept until it lets all of the stripe go.
+        // The part that the other was cut off is kept until it lets all of the stripe go.
         wait_used(&volume, empty + STRIPE / BLOCK).await;
         assert!(
             read_all(&volume, two).await[STRIPE as usize..]
@@ -211,7 +211,7 @@ fn jobs_move_what_files_share_once_and_for_all() {
         is_well(&volume).await;
         volume.start_job(NewJob::Balance).await.unwrap();
         volume.wait_job().await.unwrap();
-        // What lies where the first who has it wants it stays there, whoever else has it.
+        // An extent that lies where the first who has it wants it stays there, whoever else has it.
         volume.start_job(NewJob::Balance).await.unwrap();
         assert_eq!(volume.job().map_or(0, |job| job.total), 0);
         volume.wait_job().await.unwrap();
@@ -261,7 +261,7 @@ fn files_with_copies_share_both_and_those_with_other_numbers_of_copies_none() {
     world.shard.block_on(async move {
         let one = file(&volume, "one").await;
         write(&volume, one, 0, &written).await.unwrap();
-        // What was written just now may not be on both bricks yet, and is copied.
+        // Bytes that were written just now may not be on both bricks yet, and is copied.
         let other = file(&volume, "other").await;
         copy(&volume, one, other).await;
         assert_eq!(records(&volume).await, 0);

@@ -82,7 +82,7 @@ impl Making<'_> {
     }
 }
 
-/// What each of these rows has; [`NONE`] where there are no more rows.
+/// One thing of each of these rows; [`NONE`] where there are no more rows.
 fn of_rows(rows: &[Vec<usize>], of: impl Fn(&Vec<usize>) -> usize) -> [usize; ROWS_MAX] {
     let mut all = [NONE; ROWS_MAX];
     for (place, row) in all.iter_mut().zip(rows) {

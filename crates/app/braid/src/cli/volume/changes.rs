@@ -65,8 +65,8 @@ pub struct Add {
     long_about = "Put a new brick in the place of another, which is emptied and let go.\n\n\
     The new one gets the weight and the domain of the old one and what lies on it: that much is read and written, and \
     nothing moves between the others, while files are read and written as ever. What the old one has lost, or cannot \
-    give any more, is made again from other copies, where files have some. It is the same as `add --no-balance` and \
-    then `remove`, and goes on after a crash. Afterwards the superblock of the old one is wiped.",
+    give any more, is made again from other copies, where files have some. Once stripes move, it goes on by itself \
+    after a crash; where it ended before that, `braid volume remove` of the old one goes on. Afterwards the superblock of the old one is wiped.",
     after_help = EXIT_CODES
 )]
 pub struct Replace {
