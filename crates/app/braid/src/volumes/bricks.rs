@@ -70,32 +70,18 @@ impl Volumes {
         let doing = format!("adding to volume {}", hosted.name);
         self.refuse_used(hosted.home(), &members).with_context(|| doing.clone())?;
         let prepared = creating::prepare(hosted.home(), &doing, members, how.force, arrays)?;
-        let fits = old.as_ref().map_or(Ok(()), |old| {
-            let infos = creating::infos(hosted.home(), prepared.openers())?;
-            hosted.check_removal(old, infos.iter().map(|info| info.size / BLOCK).sum())
-        });
-        if how.dry_run || fits.is_err() {
-            let said = dry_run_of(hosted, &prepared, old.as_ref());
-            let taken = prepared.arrays();
-            drop(prepared);
-            if !taken.is_empty() {
-                arrays.give_back(&taken);
+        let infos = match infos_that_fit(hosted, &prepared, old.as_ref()) {
+            Ok(infos) if !how.dry_run => infos,
+            looked => {
+                let said = dry_run_of(hosted, &prepared, old.as_ref());
+                give_back(prepared, &[], arrays);
+                return looked.map(|_| said).context(doing);
             }
-            return fits.map(|()| said).context(doing);
-        }
+        };
         let mut added: Vec<String> = Vec::new();
         let replaced = old.map(|old| old.id);
-        let done = self.add_all(hosted, &prepared, (&how, replaced), &mut added);
-        let not_added: Vec<String> = prepared
-            .bricks
-            .iter()
-            .filter(|(brick, _)| !added.contains(&brick.name))
-            .filter_map(|(brick, _)| brick.array().map(str::to_string))
-            .collect();
-        if !not_added.is_empty() {
-            drop(prepared);
-            arrays.give_back(&not_added);
-        }
+        let done = self.add_all(hosted, (&prepared, infos), (&how, replaced), &mut added);
+        give_back(prepared, &added, arrays);
         if !added.is_empty() {
             self.note_bricks(hosted, None);
         }
@@ -113,19 +99,18 @@ impl Volumes {
     fn add_all(
         &self,
         hosted: &Hosted,
-        prepared: &Prepared,
+        (prepared, infos): (&Prepared, Vec<DeviceInfo>),
         (how, in_place_of): (&HowAdded, Option<u16>),
         added: &mut Vec<String>,
     ) -> Result<()> {
-        let infos = creating::infos(hosted.home(), prepared.openers())?;
         let bricks = prepared.bricks.iter().zip(&prepared.stale).enumerate();
         for ((at, ((brick, opener), stale)), info) in bricks.zip(infos) {
             prepared.look_again(hosted.home(), "before it is written to", at)?;
             // The one before it may be the same export by another URI.
             self.refuse_used(hosted.home(), std::slice::from_ref(brick))?;
             let uuid = Uuid::new_v4();
-            let (opener_of_it, stale) = (Arc::clone(opener), stale.clone());
-            let new = New { opener: opener_of_it, stale, uuid, info, in_place_of };
+            let stale = stale.clone();
+            let new = New { opener: Arc::clone(opener), stale, uuid, info, in_place_of };
             let how = how.clone();
             let done = hosted.with(move |here| async move { add_one(here, new, how).await })?;
             done.with_context(|| brick.name.clone())?;
@@ -162,6 +147,33 @@ impl Volumes {
             }
         }
         Ok(())
+    }
+}
+
+/// The devices that are to be added.
+///
+/// # Errors
+/// When one cannot be opened; when brick `old`, which is to be replaced, has more on it than fits on them and the others.
+fn infos_that_fit(
+    hosted: &Hosted,
+    prepared: &Prepared,
+    old: Option<&BrickStatus>,
+) -> Result<Vec<DeviceInfo>> {
+    let infos = creating::infos(hosted.home(), prepared.openers())?;
+    if let Some(old) = old {
+        hosted.check_removal(old, infos.iter().map(|info| info.size / BLOCK).sum())?;
+    }
+    Ok(infos)
+}
+
+/// Gives back the arrays that were taken and not `added`.
+fn give_back(prepared: Prepared, added: &[String], arrays: &dyn Arrays) {
+    let not_added = prepared.bricks.iter().filter(|(brick, _)| !added.contains(&brick.name));
+    let left: Vec<String> =
+        not_added.filter_map(|(brick, _)| brick.array().map(str::to_string)).collect();
+    if !left.is_empty() {
+        drop(prepared);
+        arrays.give_back(&left);
     }
 }
 
