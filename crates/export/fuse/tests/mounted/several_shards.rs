@@ -60,8 +60,18 @@ fn another_shard_takes_part_when_requests_wait_in_the_kernel() {
     };
     let file = File::open(&path).unwrap();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
-    (0..100).for_each(|nr| read(&file, nr));
-    assert_eq!(received.load(Ordering::Relaxed), 0);
+    // On a busy machine it may have sent its next request before the shard looks for more, which is how a crowd looks, so it
+    // is asked for a hundred reads with none elsewhere.
+    let begun = Instant::now();
+    loop {
+        let before = received.load(Ordering::Relaxed);
+        (0..100).for_each(|nr| read(&file, nr));
+        if received.load(Ordering::Relaxed) == before {
+            break;
+        }
+        assert!(begun.elapsed() < LONG, "the other shard has received what one reads alone");
+    }
+    let alone = received.load(Ordering::Relaxed);
 
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -76,12 +86,12 @@ fn another_shard_takes_part_when_requests_wait_in_the_kernel() {
             });
         }
         let begun = Instant::now();
-        while received.load(Ordering::Relaxed) == 0 && begun.elapsed() < LONG {
+        while received.load(Ordering::Relaxed) == alone && begun.elapsed() < LONG {
             std::thread::yield_now();
         }
         done.store(true, Ordering::Relaxed);
     });
-    assert!(received.load(Ordering::Relaxed) > 0, "the other shard has received nothing");
+    assert!(received.load(Ordering::Relaxed) > alone, "the other shard has received nothing");
     drop(file);
     mount.unmount().map_err(|(error, _)| error).unwrap();
 }

@@ -8,7 +8,7 @@
 use super::limits::{BUCKETS, ROWS_MAX};
 use super::quotas::{self, Sharer};
 use super::spread::{self, Refuses};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Takes the place of a brick where there is none.
 pub(super) const NONE: usize = usize::MAX;
@@ -107,11 +107,14 @@ struct Work<'a, A> {
 struct Own {
     of: Vec<Vec<usize>>,
     any: bool,
+    /// By two bricks: no bucket of the first below this one may go to the second.
+    passable: HashMap<(usize, usize), usize>,
 }
 
 impl Own {
     fn new<A: Fn(usize, usize) -> bool>(work: &Work<'_, A>, any: bool) -> Own {
-        let mut own = Own { of: vec![Vec::new(); work.has.len()], any };
+        let of = vec![Vec::new(); work.has.len()];
+        let mut own = Own { of, any, passable: HashMap::new() };
         for (bucket, &brick) in work.owner.iter().enumerate() {
             if brick != NONE && own.lists(work, bucket, brick) {
                 own.of[brick].push(bucket);
@@ -145,7 +148,26 @@ impl Own {
             && let Err(at) = self.of[to].binary_search(&bucket)
         {
             self.of[to].insert(at, bucket);
+            for other in (0..self.of.len()).filter(|&other| (work.allows)(bucket, other)) {
+                if let Some(first) = self.passable.get_mut(&(to, other)) {
+                    *first = bucket.min(*first);
+                }
+            }
         }
+    }
+
+    /// The first bucket of brick `from` that brick `to` may have.
+    fn first<A: Fn(usize, usize) -> bool>(
+        &mut self,
+        work: &Work<'_, A>,
+        (from, to): (usize, usize),
+    ) -> Option<usize> {
+        let own = &self.of[from];
+        let first = self.passable.entry((from, to)).or_default();
+        let begin = own.partition_point(|bucket| bucket < first);
+        let found = own[begin..].iter().copied().find(|&bucket| (work.allows)(bucket, to));
+        *first = found.unwrap_or(BUCKETS);
+        found
     }
 }
 
@@ -241,9 +263,9 @@ impl<A: Fn(usize, usize) -> bool> Work<'_, A> {
         let mut dead = vec![false; self.has.len()];
         for bucket in left {
             // At first only by buckets that change anyway.
-            let mut moved = self.pass(bucket, &new, &mut dead_by_new);
+            let mut moved = self.pass(bucket, &mut new, &mut dead_by_new);
             if moved.is_empty() {
-                moved = self.pass(bucket, &all, &mut dead);
+                moved = self.pass(bucket, &mut all, &mut dead);
                 // All that `bucket` leads to is dead; of another bucket that a brick gets that is not known.
                 if moved.iter().any(|(other, (_, to))| *other != bucket && dead_by_new[*to]) {
                     dead_by_new.fill(false);
@@ -276,47 +298,38 @@ impl<A: Fn(usize, usize) -> bool> Work<'_, A> {
     fn pass(
         &mut self,
         bucket: usize,
-        own: &Own,
+        own: &mut Own,
         seen: &mut [bool],
     ) -> Vec<(usize, (usize, usize))> {
         let count = self.has.len();
         // The bucket by which each brick was reached.
         let mut by = vec![NONE; count];
         let mut unseen: Vec<usize> = (0..count).filter(|&brick| !seen[brick]).collect();
-        let mut reached = Vec::new();
         // The bricks whose buckets come next.
         let mut queue = VecDeque::new();
-        let first = [bucket];
-        let mut buckets: &[usize] = &first;
+        let may = |brick: &usize| (self.allows)(bucket, *brick);
+        let mut reached: Vec<(usize, usize)> =
+            unseen.iter().copied().filter(may).map(|brick| (bucket, brick)).collect();
         loop {
-            for &from in buckets {
-                if unseen.is_empty() {
-                    break;
+            for &(from, brick) in &reached {
+                seen[brick] = true;
+                by[brick] = from;
+                if self.has[brick] < self.quotas[brick] {
+                    self.has[brick] += 1;
+                    // Only a search that fails has seen what leads nowhere.
+                    seen.iter_mut()
+                        .zip(&by)
+                        .filter(|(_, by)| **by != NONE)
+                        .for_each(|(s, _)| *s = false);
+                    return self.follow(bucket, brick, &by);
                 }
-                unseen.retain(|&brick| {
-                    let can = (self.allows)(from, brick);
-                    if can {
-                        reached.push(brick);
-                    }
-                    !can
-                });
-                for brick in reached.drain(..) {
-                    seen[brick] = true;
-                    by[brick] = from;
-                    if self.has[brick] < self.quotas[brick] {
-                        self.has[brick] += 1;
-                        // Only a search that fails has seen what leads nowhere.
-                        seen.iter_mut()
-                            .zip(&by)
-                            .filter(|(_, by)| **by != NONE)
-                            .for_each(|(s, _)| *s = false);
-                        return self.follow(bucket, brick, &by);
-                    }
-                    queue.push_back(brick);
-                }
+                queue.push_back(brick);
             }
+            unseen.retain(|&brick| !seen[brick]);
             let Some(next) = queue.pop_front() else { return Vec::new() };
-            buckets = &own.of[next];
+            let first = |brick: &usize| Some((own.first(self, (next, *brick))?, *brick));
+            reached = unseen.iter().filter_map(first).collect();
+            reached.sort_unstable();
         }
     }
 

@@ -14,8 +14,10 @@ use super::sums::Sums;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Upper bound of the passes over the pairs; usually a few are enough.
-const PASSES: usize = 16;
+/// Upper bound of the passes over the pairs. Over 320 changes of up to four rows, 16 took 1.6 times as long, and brought windows of 64
+/// buckets from 0.642, 1.217, 1.382 and 1.438 (row 0 to 3, root mean square) buckets off their shares to 0.640, 1.147, 1.290
+/// and 1.409.
+const PASSES: usize = 3;
 /// Upper bound of the changed buckets on either side that a changed one may be exchanged with; twice as many as there
 /// are bricks are enough.
 const NEAR: usize = 12;
