@@ -66,7 +66,7 @@ impl Buckets {
     /// # Errors
     /// No brick, more than [`MAX_BRICKS`], an id twice, a weight of 0.
     pub fn new(weights: &[(u16, u64)]) -> Result<Buckets, BucketsError> {
-        let quotas = spread::quotas(weights)?;
+        let quotas = spread::quotas(weights, &[])?;
         let counts: Vec<usize> = quotas.iter().map(|&(_, count)| count).collect();
         let ids = |index: usize| quotas.get(index).map_or(0, |&(id, _)| id);
         let table = spread::interleave(&counts).into_iter().map(ids).collect();
@@ -76,12 +76,13 @@ impl Buckets {
     /// Changes the table to new weights with the fewest possible reassignments: their number is the sum by which
     /// the quotas of the growing bricks grow. Bricks may be
     /// added, removed or have another weight. Further rows follow. Returns how many copies of buckets changed; with one row
-    /// that is how many buckets did. The quotas are those of [`Buckets::new`].
+    /// that is how many buckets did. The quotas are those of [`Buckets::new`], but that among equal remainders a brick which
+    /// would give a bucket away else goes first.
     ///
     /// # Errors
     /// Those of [`Buckets::new`]; the table is not changed then.
     pub fn assign(&mut self, weights: &[(u16, u64)]) -> Result<usize, BucketsError> {
-        let quotas = spread::quotas(weights)?;
+        let quotas = spread::quotas(weights, &self.shares)?;
         let before = self.table.clone();
         let changed = spread::reassign(&mut self.table, &self.shares, &quotas);
         self.shares = quotas;

@@ -85,7 +85,7 @@ impl Buckets {
         rows: usize,
         weights: &[(u16, u64)],
     ) -> Result<usize, BucketsError> {
-        let quotas = super::spread::quotas(weights)?;
+        let quotas = super::spread::quotas(weights, &self.shares)?;
         if !quotas.iter().map(|(id, _)| id).eq(self.shares.iter().map(|(id, _)| id)) {
             return Err(BucketsError::OtherBricks);
         }

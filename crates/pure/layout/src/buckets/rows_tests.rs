@@ -199,6 +199,18 @@ fn a_brick_in_the_place_of_another_moves_nothing_between_the_others() {
 }
 
 #[test]
+fn the_bucket_that_is_left_over_stays_where_a_brick_takes_the_place_of_the_first() {
+    for rows in [1, 2] {
+        let mut buckets = with_rows(rows, &equal(3), &[]);
+        for (old, new) in [(0, 3), (1, 4), (3, 5)] {
+            buckets.substitute(old, new);
+            let weights: Vec<(u16, u64)> = buckets.bricks().map(|(id, _)| (id, 1000)).collect();
+            assert_eq!(buckets.assign(&weights), Ok(0), "{rows} rows, {old} is {new}");
+        }
+    }
+}
+
+#[test]
 fn a_brick_larger_than_all_others_has_one_copy_of_everything() {
     let buckets = with_rows(2, &[(0, 10), (1, 1), (2, 2), (3, 1)], &[]);
     check(&buckets, alone).unwrap();

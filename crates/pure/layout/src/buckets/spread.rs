@@ -24,8 +24,12 @@ const NEAR: usize = 12;
 /// Number of buckets of the old brick, on either side, that are candidates for an exchange.
 const KEPT: usize = 4;
 
-/// Brick ids, ascending, with their numbers of buckets by the largest remainder method.
-pub(super) fn quotas(weights: &[(u16, u64)]) -> Result<Vec<(u16, usize)>, BucketsError> {
+/// Brick ids, ascending, with their numbers of buckets by the largest remainder method. Among equal remainders one that has
+/// more buckets in `held`, which is by ascending id, goes first: it would give one away else.
+pub(super) fn quotas(
+    weights: &[(u16, u64)],
+    held: &[(u16, usize)],
+) -> Result<Vec<(u16, usize)>, BucketsError> {
     if weights.is_empty() {
         return Err(BucketsError::NoBricks);
     }
@@ -52,7 +56,16 @@ pub(super) fn quotas(weights: &[(u16, u64)]) -> Result<Vec<(u16, usize)>, Bucket
         sorted.iter().map(|&(brick, weight)| (brick, (exact(weight) / sum) as usize)).collect();
     let given: usize = quotas.iter().map(|&(_, quota)| quota).sum();
     let mut by_remainder: Vec<usize> = (0..sorted.len()).collect();
-    by_remainder.sort_by_key(|&at| Reverse(sorted.get(at).map(|&(_, weight)| exact(weight) % sum)));
+    let has_more = |at: usize| {
+        quotas.get(at).is_some_and(|&(brick, quota)| {
+            let found = held.binary_search_by_key(&brick, |&(id, _)| id);
+            found.is_ok_and(|at| held.get(at).is_some_and(|&(_, count)| count > quota))
+        })
+    };
+    by_remainder.sort_by_key(|&at| {
+        let remainder = sorted.get(at).map(|&(_, weight)| exact(weight) % sum);
+        (Reverse(remainder), Reverse(has_more(at)))
+    });
     // Fewer buckets than bricks are left, because each remainder is below one.
     for at in by_remainder.into_iter().take(BUCKETS - given) {
         if let Some((_, quota)) = quotas.get_mut(at) {
