@@ -10,10 +10,11 @@ use braid_format::volume::{BLOCK, keys};
 use std::rc::Rc;
 
 impl Mover {
-    /// Starts a job. It runs in the background, and goes on after a crash or a remount.
+    /// Starts a job. It is durable that it was started; it runs in the background, and goes on after a crash or a remount.
     ///
     /// # Errors
-    /// When another is under way, when what is to be moved does not fit, or the brick or file cannot be meant.
+    /// When another is under way, when what is to be moved does not fit, or the brick or file cannot be meant; when the store
+    /// fails.
     pub async fn start(self: &Rc<Self>, new: NewJob) -> Result<(), VolumeError> {
         if self.suspended.get() {
             return Err(VolumeError::Refused("the volume is being unmounted".into()));
@@ -65,19 +66,23 @@ impl Mover {
         // From here on no other job starts.
         *self.current.borrow_mut() = Some(Rc::clone(&running));
         self.set_state(JobState::Running);
-        match self.prepare_job(record).await {
+        let recorded = match self.prepare_job(record).await {
             Ok(total) => {
                 running.record.set(JobRecord { total, ..record });
                 self.record_job(&running);
-                self.go_on(running);
-                Ok(())
+                // Whoever is told that it was started may count on it, also after a crash.
+                self.commits.make_record_durable().await.map_err(VolumeError::from)
             }
-            Err(error) => {
+            Err(error) => Err(error),
+        };
+        match recorded {
+            Ok(()) => self.go_on(running),
+            Err(_) => {
                 self.undo_job(record);
                 self.forget_job();
-                Err(error)
             }
         }
+        recorded
     }
 
     /// Checks that a job can be done, makes the changes that go before it, and gives the bytes to be moved. A file is to be

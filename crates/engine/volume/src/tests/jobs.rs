@@ -293,6 +293,25 @@ fn a_job_goes_on_after_a_crash_and_after_a_remount() {
 }
 
 #[test]
+fn a_job_that_was_said_to_be_started_goes_on_after_a_crash_at_once() {
+    let (world, store) = World::new(128 << 10, &[32, 32, 32]);
+    let volume = world.mount(&store);
+    store.set_commit_time(100_000_000);
+    let files = world.shard.block_on(async move {
+        let files = fill(&volume).await;
+        volume.start_job(NewJob::Remove { brick: 0 }).await.unwrap();
+        files
+    });
+    let store = world.crash(&store);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        volume.wait_job().await.unwrap();
+        assert!(volume.brick(0).is_none());
+        check_all(&volume, &files).await;
+    });
+}
+
+#[test]
 fn stripes_that_are_written_while_they_move_keep_what_was_written() {
     let (world, store) = World::new(128 << 10, &[32, 32]);
     let volume = world.mount(&store);
