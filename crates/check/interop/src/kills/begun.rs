@@ -12,6 +12,8 @@ pub struct Begun {
     pub snapshots: Vec<Shown>,
     /// Blocks of a brick that are garbled.
     pub rotten: Vec<Rotten>,
+    /// Bytes in use on a brick that another replaces.
+    pub used: u64,
 }
 
 /// A snapshot, and files that it shows.

@@ -31,7 +31,7 @@ pub fn finish_change(server: &Server, number: u32) -> Result<()> {
 }
 
 /// Nothing is under way, and every file has the copies that it is to have, all of them as they were written.
-fn whole(server: &Server) -> Result<()> {
+pub fn whole(server: &Server) -> Result<()> {
     server.wait_until("all copies are there", |says| {
         says["incomplete"] != true && says["job"].is_null()
     })?;
@@ -79,16 +79,16 @@ pub fn finish_scrub(server: &Server, rotten: &[Rotten]) -> Result<()> {
     Ok(())
 }
 
-/// Mounts the volume without brick 3.
-fn lose(server: &mut Server) -> Result<()> {
+/// Mounts the volume without a brick.
+pub fn lose(server: &mut Server, brick: u32) -> Result<()> {
     server.end()?;
-    fs::rename(server.brick(3), server.away()).context("taking a brick away")?;
+    fs::rename(server.brick(brick), server.away()).context("taking a brick away")?;
     server.mounted_with = vec!["--degraded"];
     server.mount()
 }
 
 /// The number of the brick that is away; a removed one is not given again. `None`: no brick is.
-fn missing(server: &Server) -> Result<Option<String>> {
+pub fn missing(server: &Server) -> Result<Option<String>> {
     let says = server.says()?;
     let bricks = says["bricks"].as_array().context("a volume without bricks")?;
     let away =
@@ -98,7 +98,7 @@ fn missing(server: &Server) -> Result<Option<String>> {
 
 /// A brick is lost, and removed: the others get what it had.
 pub fn remove_lost(server: &mut Server, speed: &str) -> Result<Begun> {
-    lose(server)?;
+    lose(server, 3)?;
     server.slow_down(speed)?;
     let brick = missing(server)?.context("no brick is missing")?;
     let lines = [vec!["remove", "pool", &brick, "--detach"]];
@@ -119,7 +119,7 @@ pub fn finish_removal(server: &mut Server) -> Result<()> {
 
 /// A brick that has missed some files is taken back.
 pub fn take_back(server: &mut Server, files: &Files, speed: &str) -> Result<Begun> {
-    lose(server)?;
+    lose(server, 3)?;
     files.write_some_again()?;
     server.slow_down(speed)?;
     let (number, brick) = (missing(server)?.context("no brick is missing")?, server.brick(3));

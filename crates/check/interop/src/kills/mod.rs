@@ -8,6 +8,7 @@
 //! | `operation` | the operations, and how each is set up and undone |
 //! | `snapshots` | those about snapshots, and what these show |
 //! | `copies` | those about files with two copies |
+//! | `replacing` | those in which a brick takes the place of another, and balances with copies |
 //! | `begun` | what an operation has begun when the kill comes |
 //! | `server` | the process that is killed, and the commands |
 //! | `files` | files whose content follows from their name |
@@ -16,6 +17,7 @@ mod begun;
 mod copies;
 mod files;
 mod operation;
+mod replacing;
 mod server;
 mod snapshots;
 

@@ -3,6 +3,7 @@
 use super::begun::Begun;
 use super::copies;
 use super::files::{BYTES_MAX, FIRST, Files, Random};
+use super::replacing;
 use super::server::Server;
 use super::snapshots;
 use anyhow::Result;
@@ -48,9 +49,17 @@ pub enum Operation {
     /// A scrub mends what has rotten in one of two copies.
     Scrub,
     /// The copies of a lost brick are made again on the others.
-    Replace,
+    RemoveLost,
     /// A brick that was away is taken back, and gets what it missed.
     Return,
+    /// A brick takes the place of another.
+    Replace,
+    /// A brick takes the place of another where files have two copies.
+    ReplaceCopies,
+    /// A brick takes the place of a lost one: its copies are made again there.
+    ReplaceLost,
+    /// Stripes move to where they belong after a change of weights, where files have two copies.
+    BalanceCopies,
 }
 
 impl Operation {
@@ -73,8 +82,12 @@ impl Operation {
             Operation::Unsnapshot => "unsnapshot",
             Operation::Copies => "copies",
             Operation::Scrub => "scrub",
-            Operation::Replace => "replace",
+            Operation::RemoveLost => "remove-lost",
             Operation::Return => "return",
+            Operation::Replace => "replace",
+            Operation::ReplaceCopies => "replace-copies",
+            Operation::ReplaceLost => "replace-lost",
+            Operation::BalanceCopies => "balance-copies",
         }
     }
 
@@ -86,6 +99,9 @@ impl Operation {
             Operation::Defrag => "1M",
             Operation::Check => "64K",
             Operation::Return => "4M",
+            Operation::Replace => "64M",
+            Operation::ReplaceCopies | Operation::ReplaceLost => "96M",
+            Operation::BalanceCopies => "12M",
             _ => "24M",
         }
     }
@@ -114,8 +130,14 @@ impl Operation {
         match self {
             Operation::Remove => server.volume(&["add", "pool", &server.brick(3)]),
             Operation::Flush => server.volume(&["add", "pool", &server.brick(3), "--proxy"]),
-            Operation::Scrub | Operation::AddCopies => server.volume(&["copies", "pool", "2"]),
-            Operation::RemoveCopies | Operation::Replace | Operation::Return => {
+            Operation::Scrub
+            | Operation::AddCopies
+            | Operation::ReplaceCopies
+            | Operation::ReplaceLost => server.volume(&["copies", "pool", "2"]),
+            Operation::RemoveCopies
+            | Operation::RemoveLost
+            | Operation::Return
+            | Operation::BalanceCopies => {
                 server.volume(&["add", "pool", &server.brick(3)])?;
                 server.volume(&["copies", "pool", "2"])
             }
@@ -135,8 +157,15 @@ impl Operation {
             Operation::Unsnapshot => return snapshots::remove_some(server, files, number),
             Operation::Copies => return copies::change(server, number),
             Operation::Scrub => return copies::scrub(server, files),
-            Operation::Replace => return copies::remove_lost(server, self.job_speed()),
+            Operation::RemoveLost => return copies::remove_lost(server, self.job_speed()),
             Operation::Return => return copies::take_back(server, files, self.job_speed()),
+            Operation::Replace | Operation::ReplaceCopies => {
+                return replacing::replace(server, number);
+            }
+            Operation::ReplaceLost => {
+                return replacing::replace_lost(server, number, self.job_speed());
+            }
+            Operation::BalanceCopies => return Ok(replacing::balance(server, number)),
             _ => self.start_job(server, files, number)?,
         }
         Ok(Begun::default())
@@ -201,8 +230,15 @@ impl Operation {
             }
             Operation::Copies => copies::finish_change(server, number),
             Operation::Scrub => copies::finish_scrub(server, &begun.rotten),
-            Operation::Replace => copies::finish_removal(server),
+            Operation::RemoveLost => copies::finish_removal(server),
             Operation::Return => copies::finish_return(server),
+            Operation::Replace | Operation::ReplaceCopies => {
+                replacing::finish(server, number, begun.used, succeeded == 1)
+            }
+            Operation::ReplaceLost => {
+                replacing::finish_lost(server, number, begun.used, succeeded == 1)
+            }
+            Operation::BalanceCopies => replacing::finish_balance(server, succeeded),
             // A kill before the brick was on record leaves nothing to be removed.
             Operation::Add | Operation::AddCopies if server.has_brick(&brick)? => {
                 server.volume(&["remove", "pool", &brick])
