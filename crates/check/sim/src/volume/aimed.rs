@@ -39,7 +39,7 @@ impl VolumeRun {
     }
 
     /// Some file that requests may name, and that is not too long to be read as a whole.
-    fn some_file(&mut self, which: impl Fn(&Node) -> bool) -> Result<Option<Id>, Over> {
+    pub(super) fn some_file(&mut self, which: impl Fn(&Node) -> bool) -> Result<Option<Id>, Over> {
         let (Some(life), Some(model)) = (&self.life, &self.model) else { return Err(Over) };
         let fits = |node: &Node| node.kind == Kind::File && node.size < LARGE && which(node);
         let usable = |(id, node): (&Id, &Node)| (life.client.has(*id) && fits(node)).then_some(*id);
@@ -48,7 +48,7 @@ impl VolumeRun {
     }
 
     /// Makes the request and waits for its answer.
-    fn ask(&mut self, on: Id, what: What) -> Result<bool, Over> {
+    pub(super) fn ask(&mut self, on: Id, what: What) -> Result<bool, Over> {
         let (Some(life), Some(model)) = (self.life.as_mut(), self.model.as_mut()) else {
             return Err(Over);
         };

@@ -110,12 +110,18 @@ impl VolumeRun {
         Ok(())
     }
 
-    /// The brick that was lost answers again, and is taken back while the volume is mounted.
+    /// Now and then the brick that was lost answers again, and is taken back while the volume is mounted.
     pub(super) fn a_brick_returns(&mut self) -> Result<(), Over> {
-        let (Some(plan), Some(victim)) = (&self.plan.copies, self.victim()) else { return Ok(()) };
+        let (Some(plan), Some(_)) = (&self.plan.copies, self.victim()) else { return Ok(()) };
         if self.returns_rng.range(0..1000) >= plan.returns {
             return Ok(());
         }
+        self.take_victim_back()
+    }
+
+    /// The brick that was lost answers again, and is taken back.
+    pub(super) fn take_victim_back(&mut self) -> Result<(), Over> {
+        let Some(victim) = self.victim() else { return Ok(()) };
         let life = self.life.as_mut().ok_or(Over)?;
         let bricks = life.volume.bricks();
         let is_lost = |brick: &&Rc<Brick>| brick.uuid == uuid_of(victim) && !brick.is_there();

@@ -29,7 +29,8 @@
 //! read until it is back, and is what it was then; all else is as above, and the check names exactly that.
 //!
 //! In runs of a kind of their own files have copies (`copies`), and bricks that failed may come back: what any copy has that is not
-//! on a failed brick is read, and is what was written last.
+//! on a failed brick is read, and is what was written last. At the end of those in which one brick fails it takes along what was just
+//! written over (`lost_copy`).
 //!
 //! In half of the lives some reads are made as another shard makes them, by leases (`leased`): of that nothing is seen either.
 //!
@@ -60,6 +61,7 @@ mod later;
 mod leased;
 pub mod ledger;
 mod limits;
+mod lost_copy;
 #[cfg(test)]
 mod memory;
 pub mod meta;

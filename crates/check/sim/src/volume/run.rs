@@ -220,6 +220,7 @@ impl VolumeRun {
         self.account()?;
         self.stop()?;
         self.mount()?;
+        self.lose_a_copy()?;
         self.stop()?;
         if self.has_snapshots() {
             return Ok(());
@@ -473,7 +474,7 @@ impl VolumeRun {
         self.end_life()
     }
 
-    fn stop(&mut self) -> Result<(), Over> {
+    pub(super) fn stop(&mut self) -> Result<(), Over> {
         self.wait_for_snapshot_calls()?;
         self.drain()?;
         self.world.trace(|| "stop".to_string());
