@@ -69,7 +69,7 @@ impl Files {
             return Ok(Moved::NotThere);
         };
         let extent = Extent { written: kept, ..extent };
-        self.copy_to_stay(inode, &all, extent, &reserved).await?;
+        self.copy_from_any(inode, &all, extent, &reserved).await?;
         let replaced = self.extents.publish(group, number, &reserved, kept);
         self.inodes.extent_replaced(inode, replaced);
         Ok(Moved::Yes(self.geometry.written_bytes(extent)))
@@ -98,6 +98,25 @@ impl Files {
         Ok(Some(reserved))
     }
 
+    /// As [`copy_to_stay`](Self::copy_to_stay), of an extent that only this file has. Where there are more copies the bytes are read
+    /// like any others, from the brick that gives them soonest and compared with their checksums: the brick that is left has less
+    /// to do, and what has rotten on it does not move along. Where that fails the extent goes as it is.
+    async fn copy_from_any(
+        &self,
+        inode: &Rc<Inode>,
+        stripe: &Stripe,
+        extent: Extent,
+        to: &Reservation,
+    ) -> Result<(), Errno> {
+        let has_copies = stripe.rows() > 1;
+        let place = (to.brick(), to.start());
+        if !has_copies || self.fill(inode, stripe, extent.written, place).await.is_err() {
+            return self.copy_to_stay(inode, stripe, extent, to).await;
+        }
+        self.extents.prepare_free(extent).await?;
+        self.still_there(to)
+    }
+
     /// Copies what is written of an extent of a stripe to reserved blocks, so that they can be the extent in the next step. Where
     /// its brick is away the other copies give it.
     pub(super) async fn copy_to_stay(
@@ -116,7 +135,11 @@ impl Files {
             other => other?,
         }
         self.extents.prepare_free(extent).await?;
-        // One that failed a flush meanwhile has taken the copy, perhaps, and nobody will make it durable.
+        self.still_there(to)
+    }
+
+    /// One that failed a flush meanwhile has taken the copy, perhaps, and nobody will make it durable.
+    fn still_there(&self, to: &Reservation) -> Result<(), Errno> {
         if to.brick().is_there() { Ok(()) } else { Err(Errno::Io) }
     }
 }

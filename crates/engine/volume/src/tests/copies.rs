@@ -244,6 +244,38 @@ fn rot_in_one_copy_is_mended_by_a_read_and_by_a_scrub() {
 }
 
 #[test]
+fn rot_does_not_move_along_where_there_is_another_copy() {
+    let (world, store) = World::with_copies(STRIPE, &[8, 8, 8], 2);
+    let volume = world.mount(&store);
+    let rams: Vec<_> = world.bricks.iter().map(|brick| Arc::clone(brick.memory())).collect();
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        let mut content = bytes(128 << 10, 0);
+        content[20_000..20_008].copy_from_slice(b"rot here");
+        write(&volume, ino, 0, &content).await.unwrap();
+        volume.sync().await.unwrap();
+        let find = |ram: &SharedMemory, bytes: &[u8; 8]| {
+            let mut all = vec![0; ram.len()];
+            ram.read(0, &mut all);
+            all.windows(8).position(|part| part == bytes)
+        };
+        let (brick, at) = (0..3)
+            .find_map(|brick| Some((brick, find(&rams[usize::from(brick)], b"rot here")?)))
+            .expect("two have it");
+        rams[usize::from(brick)].write(at, b"ROT");
+        volume.start_job(NewJob::Remove { brick }).await.unwrap();
+        volume.wait_job().await.unwrap();
+        let left = (0..3).filter(|other| *other != brick).map(|other| &rams[usize::from(other)]);
+        for ram in left {
+            assert!(find(ram, b"rot here").is_some(), "both that are left have it");
+            assert!(find(ram, b"ROT here").is_none(), "it came along");
+        }
+        assert!(read_all(&volume, ino).await == content);
+        is_well(&volume).await;
+    });
+}
+
+#[test]
 fn copies_that_a_crash_left_different_are_made_equal() {
     let (world, store) = World::with_copies(STRIPE, &[8, 8], 2);
     let volume = world.mount(&store);
