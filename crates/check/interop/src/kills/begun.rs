@@ -12,8 +12,6 @@ pub struct Begun {
     pub snapshots: Vec<Shown>,
     /// Blocks of a brick that are garbled.
     pub rotten: Vec<Rotten>,
-    /// Bytes in use on a brick that another replaces.
-    pub used: u64,
 }
 
 /// A snapshot, and files that it shows.

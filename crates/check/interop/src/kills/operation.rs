@@ -160,7 +160,7 @@ impl Operation {
             Operation::RemoveLost => return copies::remove_lost(server, self.job_speed()),
             Operation::Return => return copies::take_back(server, files, self.job_speed()),
             Operation::Replace | Operation::ReplaceCopies => {
-                return replacing::replace(server, number);
+                return Ok(replacing::replace(server, number));
             }
             Operation::ReplaceLost => {
                 return replacing::replace_lost(server, number, self.job_speed());
@@ -233,11 +233,9 @@ impl Operation {
             Operation::RemoveLost => copies::finish_removal(server),
             Operation::Return => copies::finish_return(server),
             Operation::Replace | Operation::ReplaceCopies => {
-                replacing::finish(server, number, begun.used, succeeded == 1)
+                replacing::finish(server, number, succeeded == 1)
             }
-            Operation::ReplaceLost => {
-                replacing::finish_lost(server, number, begun.used, succeeded == 1)
-            }
+            Operation::ReplaceLost => replacing::finish_lost(server, number, succeeded == 1),
             Operation::BalanceCopies => replacing::finish_balance(server, succeeded),
             // A kill before the brick was on record leaves nothing to be removed.
             Operation::Add | Operation::AddCopies if server.has_brick(&brick)? => {

@@ -6,42 +6,27 @@ use super::server::Server;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 
-/// Bytes that a brick may have less of than the one before it: of files that were removed just before, or were being written
-/// when the kill came. Were what lay there spread over all, it would be more.
-const LESS_MAX: u64 = 8 << 20;
-
 /// The brick that goes in a round, and the one that comes: the one that went in the round before.
 fn pair(number: u32) -> (u32, u32) {
     (number % 4, (number + 3) % 4)
 }
 
-/// Bytes in use on the brick at `path`.
-fn used(server: &Server, path: &str) -> Result<u64> {
-    let says = server.says()?;
-    let bricks = says["bricks"].as_array().context("a volume without bricks")?;
-    let found = bricks.iter().find(|brick| brick["name"] == path);
-    found.and_then(|brick| brick["used"].as_u64()).with_context(|| format!("no brick {path}"))
-}
-
 /// A brick is replaced.
-pub fn replace(server: &Server, number: u32) -> Result<Begun> {
+pub fn replace(server: &Server, number: u32) -> Begun {
     let (old, new) = pair(number);
     let (old, new) = (server.brick(old), server.brick(new));
-    let used = used(server, &old)?;
     let commands = Some(server.give(&[vec!["replace", "pool", &old, &new, "--detach"]]));
-    Ok(Begun { commands, used, ..Begun::default() })
+    Begun { commands, ..Begun::default() }
 }
 
 /// A brick that is lost is replaced.
 pub fn replace_lost(server: &mut Server, number: u32, speed: &str) -> Result<Begun> {
     let (old, new) = pair(number);
-    let (path, new) = (server.brick(old), server.brick(new));
-    let used = used(server, &path)?;
     lose(server, old)?;
     server.slow_down(speed)?;
-    let old = missing(server)?.context("no brick is missing")?;
+    let (old, new) = (missing(server)?.context("no brick is missing")?, server.brick(new));
     let commands = Some(server.give(&[vec!["replace", "pool", &old, &new, "--detach"]]));
-    Ok(Begun { commands, used, ..Begun::default() })
+    Ok(Begun { commands, ..Begun::default() })
 }
 
 /// Goes on with a replacement as the documentation says: by removing the old brick where the new one is there, else by
@@ -57,15 +42,21 @@ fn go_on(server: &Server, old: Option<&str>, new: &str, answered: bool) -> Resul
     whole(server)
 }
 
-/// The new brick has all that the old one had, and that is no brick of the volume any more.
-fn is_replaced(server: &Server, number: u32, before: u64) -> Result<()> {
+/// The new brick has what the old one had, which is no brick of the volume any more: of what all have at least half of what is due to
+/// each. Were it spread over all, that would be a third.
+fn is_replaced(server: &Server, number: u32) -> Result<()> {
     let (old, new) = pair(number);
-    let has = used(server, &server.brick(new))?;
+    let (old, new) = (server.brick(old), server.brick(new));
+    ensure!(!server.has_brick(&old)?, "the brick that was replaced is still there");
+    let says = server.says()?;
+    let bricks = says["bricks"].as_array().context("a volume without bricks")?;
+    let used = |brick: &serde_json::Value| brick["used"].as_u64().unwrap_or(0);
+    let all: u64 = bricks.iter().map(used).sum();
+    let on_new = bricks.iter().find(|brick| brick["name"] == new.as_str()).map_or(0, used);
     ensure!(
-        has + LESS_MAX >= before,
-        "{has} bytes are on the new brick, {before} were on the old one"
+        2 * on_new * bricks.len() as u64 >= all,
+        "of {all} bytes {on_new} are on the brick that replaced another"
     );
-    ensure!(!server.has_brick(&server.brick(old))?, "the brick that was replaced is still there");
     Ok(())
 }
 
@@ -76,22 +67,22 @@ fn is_balanced(server: &Server) -> Result<()> {
 }
 
 /// All is on the new brick, and what the old one holds is needed no more.
-pub fn finish(server: &Server, number: u32, before: u64, answered: bool) -> Result<()> {
+pub fn finish(server: &Server, number: u32, answered: bool) -> Result<()> {
     let (old, new) = pair(number);
     let path = server.brick(old);
     let there = server.has_brick(&path)?.then_some(path.as_str());
     go_on(server, there, &server.brick(new), answered)?;
-    is_replaced(server, number, before)?;
+    is_replaced(server, number)?;
     is_balanced(server)?;
     server.make_brick(old)?;
     whole(server)
 }
 
 /// All that the lost brick had is on the new one. What was written before that was there may be elsewhere than it belongs.
-pub fn finish_lost(server: &mut Server, number: u32, before: u64, answered: bool) -> Result<()> {
+pub fn finish_lost(server: &mut Server, number: u32, answered: bool) -> Result<()> {
     let (old, new) = pair(number);
     go_on(server, missing(server)?.as_deref(), &server.brick(new), answered)?;
-    is_replaced(server, number, before)?;
+    is_replaced(server, number)?;
     fs::remove_file(server.away()).context("removing a brick that was lost")?;
     server.mounted_with.clear();
     server.make_brick(old)
