@@ -8,7 +8,7 @@ use crate::on_shard;
 use anyhow::{Context, Result, bail};
 use braid_device::file::Mode;
 use braid_format::volume::inode::{InodeRecord, Stamp};
-use braid_format::volume::snapshot::LISTING_NAME;
+use braid_format::volume::snapshot::{LISTING_NAME, file_of, in_snapshot, snapshot_of};
 use braid_shard::Shard;
 use braid_volume::assemble::{FoundBrick, examine};
 use braid_volume::salvage::{self, LostRange, Salvage, SnapshotOf};
@@ -134,9 +134,12 @@ async fn copy(
         let count = crate::output::count(known.found.len(), "snapshot");
         notes.push(format!("{count} not copied: --snapshots copies what they show, too"));
     }
+    let taken = of_folders.values().flatten();
+    let taken = taken.map(|one| (snapshot_of(one.root), one.name.clone())).collect();
     let mut copying = Copying {
         volume: &volume,
         into,
+        taken,
         snapshots: of_folders,
         places: BTreeMap::new(),
         directories: Vec::new(),
@@ -160,6 +163,8 @@ struct Copying<'a> {
     into: PathBuf,
     /// The snapshots of folders that are still to be copied, by the folder.
     snapshots: BTreeMap<u64, Vec<SnapshotOf>>,
+    /// The names of all of them, by their numbers.
+    taken: BTreeMap<u32, String>,
     /// Where each file is, that was seen; nowhere if it could not be copied.
     places: BTreeMap<u64, Option<PathBuf>>,
     /// Their attributes come last: what is made in them changes their times.
@@ -176,15 +181,40 @@ impl Copying<'_> {
         for why in all.damaged {
             self.lost(format!("files may be lost altogether: {why}"));
         }
+        self.nameless(all.found.into_iter().collect(), Path::new(NAMELESS)).await?;
+        // Those of folders that are lost.
+        for snapshot in std::mem::take(&mut self.snapshots).into_values().flatten() {
+            let folder = PathBuf::from(NAMELESS).join(snapshot.folder.to_string());
+            self.lost(format!("{}: the folder of a snapshot is lost", folder.display()));
+            self.tree((snapshot.root, DIRECTORY), place_of(&snapshot, &folder)).await?;
+            self.outcome.snapshots += 1;
+        }
+        if !self.taken.is_empty() {
+            self.nameless_of_snapshots().await?;
+        }
+        for (path, record) in std::mem::take(&mut self.directories).into_iter().rev() {
+            self.set_attributes(&path, &record);
+        }
+        if let Some((first, count)) = self.refused.take() {
+            self.outcome.notes.push(format!(
+                "attributes could not be set on {count} files and directories: {first}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Those of these files that were not met by a name go to a folder, by their numbers.
+    async fn nameless(&mut self, all: BTreeSet<u64>, folder: &Path) -> Result<()> {
         // Directories first, those above before those below where that can be told.
-        let mut rest: BTreeSet<u64> = all.found.into_iter().collect();
+        let mut rest = all;
         rest.retain(|ino| !self.places.contains_key(ino));
         let mut of_directories = Vec::new();
         for ino in &rest {
             if let Ok(Some(record)) = self.volume.inode(*ino).await
                 && record.kind == DIRECTORY
             {
-                of_directories.push((rest.contains(&record.parent), *ino));
+                let above = in_snapshot(record.parent, snapshot_of(*ino));
+                of_directories.push((rest.contains(&above), *ino));
             }
         }
         of_directories.sort_unstable();
@@ -199,27 +229,31 @@ impl Copying<'_> {
                 continue;
             }
             let before = (self.outcome.files, self.outcome.incomplete);
-            self.lost(format!("{NAMELESS}/{ino}: its name is lost"));
+            let place = folder.join(file_of(ino).to_string());
+            self.lost(format!("{}: its name is lost", place.display()));
             // Its record says what it is.
-            self.tree((ino, 0), PathBuf::from(NAMELESS).join(ino.to_string())).await?;
+            self.tree((ino, 0), place).await?;
             let (files, incomplete) = before;
             self.outcome.nameless +=
                 self.outcome.files - files + self.outcome.incomplete - incomplete;
         }
-        // Those of folders that are lost.
-        for snapshot in std::mem::take(&mut self.snapshots).into_values().flatten() {
-            let folder = PathBuf::from(NAMELESS).join(snapshot.folder.to_string());
-            self.lost(format!("{}: the folder of a snapshot is lost", folder.display()));
-            self.tree((snapshot.root, DIRECTORY), place_of(&snapshot, &folder)).await?;
-            self.outcome.snapshots += 1;
+        Ok(())
+    }
+
+    /// The same for what only snapshots have of files: each once, as the last snapshot shows it that was taken before it changed.
+    async fn nameless_of_snapshots(&mut self) -> Result<()> {
+        let all = self.volume.saved_inodes().await;
+        for why in all.damaged {
+            self.lost(format!("files of snapshots may be lost altogether: {why}"));
         }
-        for (path, record) in std::mem::take(&mut self.directories).into_iter().rev() {
-            self.set_attributes(&path, &record);
+        let mut of_snapshots: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
+        for ino in all.found {
+            of_snapshots.entry(snapshot_of(ino)).or_default().insert(ino);
         }
-        if let Some((first, count)) = self.refused.take() {
-            self.outcome.notes.push(format!(
-                "attributes could not be set on {count} files and directories: {first}"
-            ));
+        for (id, files) in of_snapshots {
+            let Some(name) = self.taken.get(&id) else { continue };
+            let folder = Path::new(NAMELESS).join(OsStr::from_bytes(LISTING_NAME)).join(name);
+            self.nameless(files, &folder).await?;
         }
         Ok(())
     }
@@ -463,6 +497,13 @@ fn made_above(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::volumes::here;
+    use braid_device::Device;
+    use braid_device::ram::Ram;
+    use braid_filesystem::{Caller, FileSystem, Kind, NewNode, Writing};
+    use braid_volume::{Volume, assemble};
+    use std::rc::Rc;
+    use uuid::Uuid;
 
     #[test]
     fn incomplete_files_keep_their_paths_and_a_full_disk_is_an_end() {
@@ -471,5 +512,79 @@ mod tests {
         assert!(is_full(&full.context("writing a file")));
         let long = std::io::Error::from(std::io::ErrorKind::InvalidFilename);
         assert!(!is_full(&anyhow::Error::from(long)));
+    }
+
+    /// A volume on this device: a file in a snapshot of it that was removed then, and one that was made later.
+    async fn with_a_snapshot(shard: &Shard, device: Rc<dyn Device>) -> Result<u64> {
+        let owner = Caller::default();
+        let new = assemble::NewVolume {
+            name: "data".to_string(),
+            uuid: Uuid::from_u128(1),
+            stripe: 128 << 10,
+            checksums: true,
+            copies: 1,
+            metadata_size: None,
+            owner,
+            now: here::now(),
+        };
+        let plan = assemble::BrickPlan {
+            uuid: Uuid::from_u128(2),
+            weight: None,
+            domain: String::new(),
+            info: device.info().clone(),
+        };
+        let plan = assemble::plan_create(&new, &[plan])?;
+        assemble::create(shard, plan, &[Rc::clone(&device)], here::clock()).await?;
+        let found = vec![examine(shard, device).await?];
+        let assembly = assemble::assemble(found, assemble::AssembleOptions::default())?;
+        let opened = assemble::open(shard, assembly, here::clock(), CACHE_BYTES).await?;
+        let volume = Volume::mount(shard, opened.mount_of()).await?;
+        let file = NewNode { kind: Kind::File, perm: 0o640, umask: 0, rdev: 0, target: b"" };
+        let ino = volume.make(owner, ROOT, b"a", file).await?.attr.ino;
+        let buf = shard.pool().copy_of(b"what only the snapshot has").freeze();
+        volume.write(ino, 0, buf, Writing::default()).await?;
+        volume.take_snapshot(ROOT, "daily").await?;
+        volume.unlink(ROOT, b"a").await?;
+        let file = NewNode { kind: Kind::File, perm: 0o640, umask: 0, rdev: 0, target: b"" };
+        volume.make(owner, ROOT, b"later", file).await?;
+        volume.close().await?;
+        opened.close().await?;
+        Ok(ino)
+    }
+
+    #[test]
+    fn what_only_a_snapshot_has_is_copied_by_its_number_where_no_name_leads_to_it() {
+        let shards = on_shard::start_shards(1).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let into = folder.path().to_path_buf();
+        let done = on_shard::run(shards.remotes().first().unwrap(), move |shard| async move {
+            let ram = Ram::new("ram", 32 << 20);
+            let ino = with_a_snapshot(&shard, ram.device()).await?;
+            let found = vec![examine(&shard, ram.device()).await?];
+            let volume = salvage::open(&shard, found, CACHE_BYTES).await?;
+            let one = volume.snapshots().await.found.remove(0);
+            let taken = BTreeMap::from([(snapshot_of(one.root), one.name)]);
+            // The folder that the snapshot is of was met, and no name in it.
+            let places = BTreeMap::from([(one.root, None)]);
+            let mut copying = Copying {
+                volume: &volume,
+                into,
+                taken,
+                places,
+                snapshots: BTreeMap::new(),
+                directories: Vec::new(),
+                refused: None,
+                outcome: Outcome::default(),
+            };
+            copying.nameless_of_snapshots().await?;
+            let outcome = copying.outcome;
+            volume.close().await;
+            Ok::<_, anyhow::Error>((ino, outcome))
+        });
+        let (ino, outcome) = done.unwrap().unwrap();
+        let place = format!("nameless/.snapshots/daily/{ino}");
+        assert_eq!(outcome.lost, [format!("{place}: its name is lost")]);
+        assert_eq!((outcome.nameless, outcome.files, outcome.incomplete), (1, 1, 0));
+        assert_eq!(fs::read(folder.path().join(&place)).unwrap(), b"what only the snapshot has");
     }
 }

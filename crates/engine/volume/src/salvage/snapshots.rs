@@ -6,7 +6,8 @@
 use super::read::{Records, Salvage, strange};
 use braid_filesystem::ROOT;
 use braid_format::volume::snapshot::{
-    Saved, SnapshotRecord, SnapshotState, SubvolumeRecord, file_of, in_snapshot, snapshot_of,
+    INO_END, Saved, SnapshotRecord, SnapshotState, SubvolumeRecord, file_of, in_snapshot,
+    snapshot_of,
 };
 use braid_format::volume::{RecordError, keys};
 use braid_kv::{Pair, Store, StoreError};
@@ -54,6 +55,26 @@ impl Salvage {
         let Records { found, mut damaged } = snapshots.await;
         damaged.extend(subvolume.damaged);
         Records { found: found.into_iter().flatten().collect(), damaged }
+    }
+
+    /// The numbers of files that were changed or removed since a snapshot of them was taken, as they are seen in the last one before
+    /// that: with or without a name there.
+    pub async fn saved_inodes(&self) -> Records<u64> {
+        let (pairs, error) = self.stored(b"ZI").await;
+        let mut damaged: Vec<String> = error.iter().map(StoreError::to_string).collect();
+        let mut found = Vec::new();
+        for (key, value) in pairs {
+            let Some((of, id)) = keys::saved_of(&key) else { continue };
+            let Some(ino) = keys::ino_of(of).filter(|ino| (1..INO_END).contains(ino)) else {
+                damaged.push(strange("the number of a file").to_string());
+                continue;
+            };
+            match saved(&value) {
+                Ok(value) => found.extend(value.value().map(|_| in_snapshot(ino, id))),
+                Err(error) => damaged.push(error.to_string()),
+            }
+        }
+        Records { found, damaged }
     }
 
     /// The value of a record, as the snapshot shows it that its key says.

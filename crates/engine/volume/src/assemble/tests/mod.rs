@@ -9,6 +9,7 @@ mod mounting;
 mod planning;
 mod power;
 mod returning;
+mod salvaging;
 
 use super::*;
 use crate::Volume;
