@@ -79,7 +79,12 @@ fn copies(status: &VolumeDetail) -> String {
             status.copies
         ),
     };
-    format!("{} of each file in the root folder{missing}", status.copies)
+    let away = status.bricks.iter().filter(|brick| matches!(&*brick.state, "missing" | "lost"));
+    let away = match away.map(|brick| brick.used).sum() {
+        0 => String::new(),
+        bytes => format!("; {} of copies are on bricks that are not there", size::human(bytes)),
+    };
+    format!("{} of each file in the root folder{away}{missing}", status.copies)
 }
 
 fn snapshots(status: &VolumeDetail) -> String {
@@ -205,6 +210,13 @@ mod tests {
         assert!(text(&status).contains("3 MiB of removed ones"), "{}", text(&status));
         status.snapshots = 2;
         assert!(text(&status).contains("2, which alone hold 3 MiB"), "{}", text(&status));
+        status.copies = 2;
+        for (state, used) in [("data", 5), ("missing", 2), ("lost", 1)] {
+            let used = used << 20;
+            status.bricks.push(BrickDetail { state: state.into(), used, ..BrickDetail::default() });
+        }
+        let said = text(&status);
+        assert!(said.contains("2 of each file in the root folder; 3 MiB of copies are"), "{said}");
         let job = Job {
             kind: "balance".into(),
             done: 1 << 20,
