@@ -14,8 +14,6 @@ use std::cell::Cell;
 const MOVES_MAX: u32 = 64;
 /// The same for bricks without heads, while there are requests of files.
 const MOVES_MAX_SSD: u32 = 16;
-/// Moves for each that a brick without heads has more than there would be with requests of files, while there are none.
-const IDLE_TIMES: u32 = 2;
 /// Bytes under way, at most.
 const BYTES_MAX: u64 = 32 << 20;
 /// The interval at which the number of moves is adapted.
@@ -31,11 +29,6 @@ const TARGET_NANOS_SSD: Nanos = 2_000_000;
 
 /// The shortest rest between two steps over metadata while requests of files are slow.
 const REST_NANOS: Nanos = 500_000;
-
-/// Moves of `bytes` each that are not too many bytes together.
-fn fitting(bytes: u64) -> u32 {
-    u32::try_from(BYTES_MAX / bytes.max(1)).unwrap_or(MOVES_MAX)
-}
 
 /// Decides whether another move may start.
 pub struct Pace {
@@ -104,21 +97,20 @@ impl Pace {
             let longest = self.longest.replace(0);
             let slow = longest > self.target.get().unwrap_or(target);
             self.window.set(match longest {
-                0 => (window * 2 + 8).min(MOVES_MAX),
+                0 => (window + (window / 2).max(4)).min(MOVES_MAX),
                 _ if slow => (window.min(most) / 2).max(1),
                 _ => (window + 4).min(most),
             });
         }
-        self.window.get().min(fitting(bytes)).max(1)
+        let fit = u32::try_from(BYTES_MAX / bytes.max(1)).unwrap_or(MOVES_MAX);
+        self.window.get().min(fit).max(1)
     }
 
-    /// The same of moves. One is at one of two bricks at a time, and one that is held to a rate may answer only every 100 ms: many
-    /// more than are worth it for one brick keep both busy. Not while there are requests of files, since all may be at the same
-    /// one.
+    /// The same of moves. One is at one of two bricks at a time, so that twice as many as are worth it for one brick keep both busy; not
+    /// while there are requests of files, since all may be at the same one.
     pub fn moves(&self, now: Nanos, bytes: u64, heads: impl FnOnce() -> bool) -> u32 {
         let window = self.window(now, bytes, heads);
-        let more = window.saturating_sub(self.most.get()) * IDLE_TIMES;
-        (window + more).min(fitting(bytes).max(window))
+        window + window.saturating_sub(self.most.get())
     }
 
     /// No job looks at the time that requests take.
@@ -185,11 +177,9 @@ mod tests {
         for (heads, most) in [(true, MOVES_MAX), (false, MOVES_MAX_SSD)] {
             let pace = Pace::default();
             let mut windows = (1..20).map(|nr| pace.window(nr * INTERVAL_NANOS, 1 << 17, || heads));
-            assert!(windows.next().is_some_and(|window| window <= most.max(MOVES_MAX_SSD * 5 / 2)));
+            assert!(windows.next().is_some_and(|window| window <= most.max(MOVES_MAX_SSD * 3 / 2)));
             assert_eq!(windows.last(), Some(MOVES_MAX));
-            let more = (MOVES_MAX - most) * IDLE_TIMES;
-            assert_eq!(pace.moves(19 * INTERVAL_NANOS, 1 << 17, || heads), MOVES_MAX + more);
-            assert_eq!(pace.moves(19 * INTERVAL_NANOS, 1 << 20, || heads), 32);
+            assert_eq!(pace.moves(19 * INTERVAL_NANOS, 1 << 17, || heads), 2 * MOVES_MAX - most);
             pace.saw_request(1);
             assert_eq!(pace.window(20 * INTERVAL_NANOS, 1 << 17, || heads), most);
             assert_eq!(pace.moves(20 * INTERVAL_NANOS, 1 << 17, || heads), most);
