@@ -35,6 +35,9 @@ use uuid::Uuid;
 /// What became of commands: of a check what it found.
 pub(super) type Outcomes = Rc<RefCell<Vec<Result<Option<CheckReport>, VolumeError>>>>;
 
+/// Times that commands are given in one life of the volume, at most: where requests take many steps, a run would
+/// otherwise do little but commands, for minutes.
+const MOST_COMMANDS: u32 = 500;
 /// When the clock of every run begins, in seconds since 1970.
 const EPOCH: i64 = 1_700_000_000;
 
@@ -396,13 +399,16 @@ impl VolumeRun {
         taste.fill_names = self.plan.metadata.is_some() && self.rng.percent(50);
         self.world.trace(|| format!("{taste:?}"));
         let mut left = self.plan.requests;
+        let mut commands = MOST_COMMANDS;
         while left > 0 {
-            if self.plan.commands && self.commands_rng.range(0..1000) < self.plan.commands_often {
+            let often = self.plan.commands_often;
+            if self.plan.commands && commands > 0 && self.commands_rng.range(0..1000) < often {
                 // Several at once meet each other, and what they wait for.
                 let together = if self.commands_rng.percent(25) { 4 } else { 1 };
                 for _ in 0..together {
                     self.command()?;
                 }
+                commands -= 1;
             }
             self.tell_copies()?;
             if self.plan.faults > 0 && self.faults_rng.range(0..1000) < self.plan.faults {
