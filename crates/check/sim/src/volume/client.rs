@@ -59,6 +59,8 @@ pub struct Client<F> {
     pub may_fail: Option<bool>,
     /// Files from this one on were made after the last brick had failed, so that nothing of them is on it.
     pub unharmed: Option<Id>,
+    /// Those of them that have extents of files before it.
+    mixed: BTreeSet<Id>,
     /// What could not be read when everything was.
     pub unread: Vec<(Id, Range<u64>)>,
     /// The calls that came last are drawn, too.
@@ -100,6 +102,7 @@ impl<F: FileSystem + 'static> Client<F> {
             room: None,
             may_fail: None,
             unharmed: None,
+            mixed: BTreeSet::new(),
             unread: Vec::new(),
             calls: false,
             trims: None,
@@ -180,6 +183,9 @@ impl<F: FileSystem + 'static> Client<F> {
         let (results, seed, what) = (Rc::clone(&self.results), model.seed, call.what.clone());
         let behind = is_behind(call.on, &what);
         let submitted = self.world.now();
+        if matches!(call.what, What::Copy(..)) && !self.is_unharmed(&call) {
+            self.mixed.insert(call.on);
+        }
         self.in_flight.insert(op, InFlight { call, submitted });
         let leases = self.leases.clone().filter(|_| !op.is_multiple_of(4));
         self.shard.spawn(async move {
@@ -287,6 +293,15 @@ impl<F: FileSystem + 'static> Client<F> {
         }
     }
 
+    /// Nothing of what the request is about is on a brick that has failed.
+    fn is_unharmed(&self, call: &Call) -> bool {
+        let is_copy = matches!(call.what, What::Copy(..));
+        let is_mixed = self.mixed.contains(&call.on)
+            || self.mixed.contains(&call.other)
+            || is_copy && may_be_behind(call.other);
+        !is_mixed && self.unharmed.is_some_and(|first| call.on.min(call.other) >= first)
+    }
+
     /// Such a request may fail so.
     fn is_excused(&self, model: &Model, call: &Call, errno: Errno) -> bool {
         let takes_space = match &call.what {
@@ -313,8 +328,7 @@ impl<F: FileSystem + 'static> Client<F> {
         };
         // What nobody waits to see on a brick may be on its way to one of which nobody knows yet that it is gone.
         let waits = !may_be_behind(call.on);
-        let unharmed =
-            waits && !syncs && self.unharmed.is_some_and(|first| call.on.min(call.other) >= first);
+        let unharmed = waits && !syncs && self.is_unharmed(call);
         match errno {
             Errno::NoSpace if takes_names && !takes_space => self.names_may_be_full,
             Errno::NoSpace => {

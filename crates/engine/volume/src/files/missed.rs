@@ -53,8 +53,32 @@ impl Files {
         group: u64,
     ) -> Result<Vec<(u32, Option<Rc<Inode>>)>, Errno> {
         let subvolume = now.map(|now| now.with(|record| record.subvolume));
+        self.seen_in(ino, self.extents.views(ino, subvolume, group).await?).await
+    }
+
+    /// The same, with those in which the file has another record, though all see the stripes alike: one may say fewer copies.
+    async fn all_views(
+        &self,
+        ino: Ino,
+        now: Option<&Rc<Inode>>,
+        group: u64,
+    ) -> Result<Vec<(u32, Option<Rc<Inode>>)>, Errno> {
+        let subvolume = now.map(|now| now.with(|record| record.subvolume));
+        let mut ids = self.extents.views(ino, subvolume, group).await?;
+        ids.extend(self.inodes.saved_for(ino).await?);
+        ids.sort_unstable();
+        ids.dedup();
+        self.seen_in(ino, ids).await
+    }
+
+    /// A file as each of these snapshots sees it.
+    async fn seen_in(
+        &self,
+        ino: Ino,
+        ids: Vec<u32>,
+    ) -> Result<Vec<(u32, Option<Rc<Inode>>)>, Errno> {
         let mut views = Vec::new();
-        for id in self.extents.views(ino, subvolume, group).await? {
+        for id in ids {
             // None: it is being removed.
             let inode = self.if_there(in_snapshot(ino, id)).await?;
             views.push((id, inode.filter(|inode| inode.kind() == Kind::File)));
@@ -70,7 +94,7 @@ impl Files {
         let group = stripe_of(group * PER_GROUP) / PER_GROUP;
         let now = self.if_there(ino).await?;
         let mut found: BTreeMap<u64, Lacking> = BTreeMap::new();
-        for (_, inode) in self.views(ino, now.as_ref(), group).await? {
+        for (_, inode) in self.all_views(ino, now.as_ref(), group).await? {
             let Some(inode) = inode else { continue };
             let copies = self.copies_seen(&inode, now.as_ref());
             if copies < 2 {
@@ -113,10 +137,12 @@ impl Files {
         for inode in views.iter().filter_map(|(_, inode)| inode.as_ref()) {
             held.push(inode.locks.exclusive(range.clone()).await);
         }
-        for inode in views.iter().filter_map(|(_, inode)| inode.as_ref()) {
-            let copies = self.copies_seen(inode, now.as_ref());
-            if let Some(now) = now.as_ref().filter(|_| inode.with(|one| one.copies) < copies) {
-                self.inodes.set_copies_seen(now, copies).await?;
+        let copies = now.as_ref().map_or(1, |now| self.copies_seen(now, Some(now)));
+        if let Some(now) = now.as_ref().filter(|_| copies > 1) {
+            // Of all of them, since one that sees the same stripes may have been recorded with fewer copies.
+            self.inodes.set_copies_seen(now, copies).await?;
+            let all = self.all_views(ino, Some(now), number / PER_GROUP).await?;
+            for inode in all.iter().filter_map(|(_, inode)| inode.as_ref()) {
                 // One that came to memory meanwhile may be as it was.
                 see_copies(inode, copies);
             }

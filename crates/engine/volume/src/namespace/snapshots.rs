@@ -84,6 +84,17 @@ impl Inodes {
         Ok(())
     }
 
+    /// The snapshots for which the record of a file was saved: of those that see it alike the last.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn saved_for(&self, ino: Ino) -> Result<Vec<u32>, Errno> {
+        let saved = self.transactions.all_saved(&keys::inode(ino)).await;
+        let saved = saved.map_err(|error| self.transactions.store_failed(&error))?;
+        let has_value = saved.into_iter().filter(|(_, saved)| matches!(saved, Saved::Value(_)));
+        Ok(has_value.map(|(id, _)| id).collect())
+    }
+
     /// The record of a file in a snapshot names other files of it.
     pub(super) fn see_from_inside(&self, ino: Ino, record: &mut InodeRecord) {
         let (id, file) = (snapshot_of(ino), file_of(ino));

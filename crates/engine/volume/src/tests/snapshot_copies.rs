@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{BrickToAdd, NewJob};
+use std::cell::Cell;
 
 const STRIPE: u64 = 128 << 10;
 
@@ -278,4 +279,43 @@ fn more_copies_are_made_of_what_snapshots_have() {
     });
     readable(&world, &store, &[0, 1], &[("/.snapshots/then/a", &old)]);
     all_is_freed(&world, &store, &[0, 1], &["then"]);
+}
+
+#[test]
+fn snapshots_that_see_a_file_alike_get_the_same_copies_though_only_the_last_was_told_of_them() {
+    let (world, store) = World::new(STRIPE, &[16, 16]);
+    let old = bytes(1 << 20, 5);
+    let volume = world.mount(&store);
+    store.set_commit_time(5_000_000);
+    let (first, shard) = (old.clone(), world.shard.clone());
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        write(&volume, ino, 0, &first).await.unwrap();
+        take(&volume, "one").await;
+        let own = Rc::clone(&volume);
+        let later = Rc::new(Cell::new(false));
+        let told = Rc::clone(&later);
+        shard.spawn(async move {
+            own.set_copies(ROOT, 2).await.unwrap();
+            told.set(true);
+        });
+        for _ in 0..1000 {
+            if volume.job().is_some() {
+                break;
+            }
+            shard.sleep(100_000).await;
+        }
+        volume.cancel_job();
+        shard.sleep(1_000_000_000).await;
+        assert!(later.get());
+        volume.wait_job().await.unwrap();
+        // The file is to have two copies now, and has one still.
+        assert_eq!(lacking(&volume).await, 8);
+        take(&volume, "two").await;
+        copies(&volume).await;
+    });
+    let files: [(&str, &[u8]); 3] =
+        [("/a", &old), ("/.snapshots/one/a", &old), ("/.snapshots/two/a", &old)];
+    readable(&world, &store, &[0, 1], &files);
+    all_is_freed(&world, &store, &[0, 1], &["one", "two"]);
 }
