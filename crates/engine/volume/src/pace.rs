@@ -121,11 +121,12 @@ impl Pace {
 
     /// The same of moves. One is at one of two bricks at a time, so that twice as many as are worth it for one brick keep both busy; not
     /// while there are requests of files, since all may be at the same one. While nobody uses the volume, as many as there is memory
-    /// for.
-    pub fn moves(&self, now: Nanos, bytes: u64, heads: impl FnOnce() -> bool) -> u32 {
+    /// for, unless they are spread over many bricks already: more at once would gather at some of these. `spread`: how many times as
+    /// many bricks have something to do in these moves as in others.
+    pub fn moves(&self, now: Nanos, bytes: u64, spread: u32, heads: impl FnOnce() -> bool) -> u32 {
         let window = self.window(now, bytes, heads);
-        let moves = window + window.saturating_sub(self.most.get());
-        let is_unused = self.longest.get() == 0 && now >= self.unused_from.get();
+        let moves = (window + window.saturating_sub(self.most.get())) * spread;
+        let is_unused = spread == 1 && self.longest.get() == 0 && now >= self.unused_from.get();
         if is_unused { moves.max(fitting(bytes).min(MOVES_UNUSED)) } else { moves }
     }
 
@@ -200,17 +201,17 @@ mod tests {
             let mut windows = (1..20).map(|nr| pace.window(nr * INTERVAL_NANOS, 1 << 17, || heads));
             assert!(windows.next().is_some_and(|window| window <= most.max(MOVES_MAX_SSD * 3 / 2)));
             assert_eq!(windows.last(), Some(MOVES_MAX));
-            assert_eq!(pace.moves(19 * INTERVAL_NANOS, 1 << 17, || heads), MOVES_UNUSED);
+            assert_eq!(pace.moves(19 * INTERVAL_NANOS, 1 << 17, 1, || heads), MOVES_UNUSED);
             pace.saw_request(1);
             assert_eq!(pace.window(20 * INTERVAL_NANOS, 1 << 17, || heads), most);
-            assert_eq!(pace.moves(20 * INTERVAL_NANOS, 1 << 17, || heads), most);
+            assert_eq!(pace.moves(20 * INTERVAL_NANOS, 1 << 17, 1, || heads), most);
         }
     }
 
     #[test]
     fn a_job_has_the_bricks_to_itself_once_nobody_asked_for_a_while() {
         let pace = Pace::default();
-        let at = |now| pace.moves(now, 1 << 17, || false);
+        let at = |now| pace.moves(now, 1 << 17, 1, || false);
         let began = 2 * QUIET_NANOS;
         assert!(at(began) <= 2 * MOVES_MAX_SSD);
         assert!(at(began + FIRST_LOOK_NANOS - 1) <= 2 * MOVES_MAX_SSD);

@@ -14,6 +14,13 @@ use braid_control::protocol::{Answer, Code};
 use braid_device::Target;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long clients may take to be gone that have just let go of what they used: Linux tells a FUSE server of the end of a file a
+/// moment after the close has come back.
+const LEAVING: Duration = Duration::from_millis(500);
+/// How often it is looked whether they are.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How all that ran was left.
 pub struct End {
@@ -151,8 +158,8 @@ impl Running {
         Ok(Answer::Done { text: said })
     }
 
-    /// Refuses what would cut clients off, and names them.
-    fn no_clients(&self, name: Option<&str>) -> Result<()> {
+    /// Those who use an array, or anything.
+    fn clients(&self, name: Option<&str>) -> Vec<String> {
         let mut clients: Vec<String> = self
             .doors
             .clients_now()
@@ -163,9 +170,22 @@ impl Running {
         if name.is_none() {
             clients.extend(self.volumes.clients());
         }
-        if clients.is_empty() {
-            return Ok(());
-        }
+        clients
+    }
+
+    /// Refuses what would cut clients off, and names them.
+    fn no_clients(&self, name: Option<&str>) -> Result<()> {
+        let until = Instant::now() + LEAVING;
+        let clients = loop {
+            let clients = self.clients(name);
+            if clients.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                break clients;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        };
         let (what, again) = match name {
             Some(name) => (format!("array {name} is"), format!("braid stop {name} --force")),
             None => ("arrays are".to_string(), "braid stop --all --force".to_string()),

@@ -265,10 +265,10 @@ impl Mover {
         loop {
             running.check()?;
             let now = self.shard.now();
-            let window = self.pace.moves(now, self.geometry.stripe, || self.bricks.has_heads());
             // Copies that are made again are read from all bricks and written to all.
             let spread = if self.bricks.is_there(one.from) { 1 } else { 3 };
-            if running.under_way() >= window * spread {
+            let heads = || self.bricks.has_heads();
+            if running.under_way() >= self.pace.moves(now, self.geometry.stripe, spread, heads) {
                 running.wait_change().await;
                 continue;
             }
