@@ -16,10 +16,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long clients may take to be gone that have just let go of what they used: Linux tells a FUSE server of the end of a file a
+/// The time that clients have to be gone after they let go of what they used: Linux tells a FUSE server of the end of a file a
 /// moment after the close has come back.
 const LEAVING: Duration = Duration::from_millis(500);
-/// How often it is looked whether they are.
+/// The time between two looks at who is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How all that ran was left.

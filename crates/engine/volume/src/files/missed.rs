@@ -63,12 +63,12 @@ impl Files {
         now: Option<&Rc<Inode>>,
         group: u64,
     ) -> Result<Vec<(u32, Option<Rc<Inode>>)>, Errno> {
-        let subvolume = now.map(|now| now.with(|record| record.subvolume));
-        let mut ids = self.extents.views(ino, subvolume, group).await?;
-        ids.extend(self.inodes.saved_for(ino).await?);
-        ids.sort_unstable();
-        ids.dedup();
-        self.seen_in(ino, ids).await
+        let mut all = self.views(ino, now, group).await?;
+        let mut others = self.inodes.saved_for(ino).await?;
+        others.retain(|id| all.iter().all(|(known, _)| known != id));
+        all.extend(self.seen_in(ino, others).await?);
+        all.sort_by_key(|(id, _)| *id);
+        Ok(all)
     }
 
     /// A file as each of these snapshots sees it.
@@ -137,14 +137,15 @@ impl Files {
         for inode in views.iter().filter_map(|(_, inode)| inode.as_ref()) {
             held.push(inode.locks.exclusive(range.clone()).await);
         }
-        let copies = now.as_ref().map_or(1, |now| self.copies_seen(now, Some(now)));
-        if let Some(now) = now.as_ref().filter(|_| copies > 1) {
-            // Of all of them, since one that sees the same stripes may have been recorded with fewer copies.
-            self.inodes.set_copies_seen(now, copies).await?;
+        if let Some(now) = &now {
+            // One that sees the same stripes as another may have been recorded with fewer copies.
             let all = self.all_views(ino, Some(now), number / PER_GROUP).await?;
-            for inode in all.iter().filter_map(|(_, inode)| inode.as_ref()) {
+            let all: Vec<Rc<Inode>> = all.into_iter().filter_map(|(_, inode)| inode).collect();
+            let copies = self.copies_seen(now, Some(now));
+            if all.iter().any(|inode| inode.with(|one| one.copies) < copies) {
+                self.inodes.set_copies_seen(now, copies).await?;
                 // One that came to memory meanwhile may be as it was.
-                see_copies(inode, copies);
+                all.iter().for_each(|inode| see_copies(inode, copies));
             }
         }
         let mut later = match &now {
