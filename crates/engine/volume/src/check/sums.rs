@@ -21,6 +21,11 @@ impl Walk {
             if known || self.on.transactions.stored(&keys::inode(ino)).await?.is_some() {
                 return Ok(true);
             }
+            // It says which copies have lost something, also those that only snapshots have.
+            let is_intent = key.starts_with(&keys::intent(0, 0)[..1]);
+            if is_intent && self.on.transactions.is_kept(ino).await? {
+                return Ok(true);
+            }
         }
         // Meanwhile it may have gone, with its file.
         if self.on.transactions.stored(key).await?.is_some() {

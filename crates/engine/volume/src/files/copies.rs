@@ -14,6 +14,8 @@ use braid_filesystem::Errno;
 use braid_format::volume::BLOCK;
 use braid_format::volume::brick_record::BrickState;
 use braid_format::volume::extent::{Extent, copy_of, stripe_of};
+use braid_format::volume::snapshot::file_of;
+use braid_format::volume::sums::{PER_REGION, PER_WINDOW};
 use braid_shard::Buf;
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -40,6 +42,18 @@ impl Files {
             *other != copy && !stale.contains(&extent.brick) && self.bricks.is_there(extent.brick)
         });
         extent.written & !others.fold(0, |all, (_, extent)| all | extent.written)
+    }
+
+    /// Brick `brick` has lost something of copies in the region of a stripe.
+    pub(super) fn is_stale(&self, inode: &Inode, stripe: u64, brick: u16) -> bool {
+        let block = stripe * self.geometry.stripe / BLOCK;
+        self.sums.stale_at(inode.ino(), block).contains(&brick)
+    }
+
+    /// The same is so of `brick` from now on.
+    pub(super) fn note_stale(&self, inode: &Inode, stripe: u64, brick: u16) {
+        let region = stripe * self.geometry.stripe / (PER_REGION * PER_WINDOW * BLOCK);
+        self.sums.note_stale((file_of(inode.ino()), region), brick);
     }
 
     /// Writes sub-blocks `bits` of a stripe, as they are read, to the blocks from `start` on of a brick. The caller holds the

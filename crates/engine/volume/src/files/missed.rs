@@ -29,7 +29,7 @@ pub struct Lacking {
 
 impl Files {
     /// A file as it is now, if it is there.
-    async fn if_there(&self, ino: Ino) -> Result<Option<Rc<Inode>>, Errno> {
+    pub(super) async fn if_there(&self, ino: Ino) -> Result<Option<Rc<Inode>>, Errno> {
         match self.inodes.get(ino).await {
             Ok(inode) => Ok(Some(inode)),
             Err(Errno::Stale) => Ok(None),
@@ -46,7 +46,7 @@ impl Files {
     }
 
     /// The versions of a group of stripes: the snapshots that they are named by, with the file as each sees it, the oldest first.
-    async fn views(
+    pub(super) async fn views(
         &self,
         ino: Ino,
         now: Option<&Rc<Inode>>,

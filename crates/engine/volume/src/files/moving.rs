@@ -118,7 +118,7 @@ impl Files {
     }
 
     /// Copies what is written of an extent of a stripe to reserved blocks, so that they can be the extent in the next step. Where
-    /// its brick is away the other copies give it.
+    /// its brick is away, or has lost something, the other copies give it.
     pub(super) async fn copy_to_stay(
         &self,
         inode: &Rc<Inode>,
@@ -126,13 +126,19 @@ impl Files {
         extent: Extent,
         to: &Reservation,
     ) -> Result<(), Errno> {
-        let has_copies = stripe.rows() > 1;
-        let copied = self.bricks.copy(extent, to.brick(), to.start(), has_copies).await;
-        match copied {
-            Err(_) if has_copies && to.brick().is_there() => {
-                self.fill(inode, stripe, extent.written, (to.brick(), to.start())).await?;
+        let (has_copies, place) = (stripe.rows() > 1, (to.brick(), to.start()));
+        let is_stale = has_copies && self.is_stale(inode, stripe.number(), extent.brick);
+        if !is_stale || self.fill(inode, stripe, extent.written, place).await.is_err() {
+            let copied = self.bricks.copy(extent, to.brick(), to.start(), has_copies).await;
+            match copied {
+                Err(_) if has_copies && to.brick().is_there() => {
+                    self.fill(inode, stripe, extent.written, place).await?;
+                }
+                other => other?,
             }
-            other => other?,
+            if is_stale {
+                self.note_stale(inode, stripe.number(), to.brick().id);
+            }
         }
         self.extents.prepare_free(extent).await?;
         self.still_there(to)

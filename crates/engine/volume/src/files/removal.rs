@@ -43,7 +43,9 @@ impl Files {
         for key in attributes {
             self.transactions.set(key, None);
         }
-        self.sums.remove(sums_of(&inode));
+        let subvolume = inode.with(|record| record.subvolume);
+        let is_seen = self.snapshots.newest(subvolume, ino).is_some();
+        self.sums.remove(sums_of(&inode), is_seen);
         self.inodes.remove(&inode);
         self.orphans.forget(ino);
         self.namespace.removed(ino);

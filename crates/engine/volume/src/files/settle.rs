@@ -2,19 +2,21 @@
 //!
 //! In a region that was being written over, checksums may be of before and copies may differ. Of each block the bytes are taken that
 //! agree with the checksum, else those of the first copy; all copies get them, and the block its checksum again. A
-//! copy on a brick that has lost something gets what the others have.
+//! copy on a brick that has lost something gets what the others have; one that only a snapshot has, too.
 
 use super::part::Files;
 use super::verify::{Source, agrees, sums_of};
 use crate::extents::{Brick, Stripe};
 use crate::namespace::Inode;
-use crate::sums::{Unsettled, Windows};
+use crate::sums::{Stale, Unsettled, Windows};
 use braid_device::Request;
 use braid_filesystem::{Errno, Kind};
 use braid_format::volume::BLOCK;
+use braid_format::volume::extent::PER_GROUP;
 use braid_format::volume::sums::{PER_REGION, PER_WINDOW, UNKNOWN, sum_of};
 use braid_shard::BufMut;
 use braid_shard::plant::planted;
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -61,25 +63,41 @@ impl Files {
 
     /// Puts a region right. False: the volume is being unmounted.
     async fn settle_region(&self, unsettled: &Unsettled) -> Result<bool, Errno> {
-        let (ino, region) = unsettled.region;
+        let (ino, _) = unsettled.region;
         // Copies on bricks that are away are made equal when they are back.
-        let stale = unsettled.stale.iter().filter_map(|id| self.bricks.get(*id));
-        let back: Vec<Rc<Brick>> = stale.filter(|brick| brick.is_there()).collect();
+        let is_known = |id: &u16| self.bricks.get(*id).is_some();
+        let (known, gone): (Stale, Stale) = unsettled.stale.iter().copied().partition(is_known);
+        self.sums.filled(unsettled.region, &gone);
+        let back: Vec<Rc<Brick>> = known.iter().filter_map(|id| self.bricks.get(*id)).collect();
+        let back: Vec<Rc<Brick>> = back.into_iter().filter(|brick| brick.is_there()).collect();
         if !unsettled.doubtful && back.is_empty() {
             return Ok(true);
         }
-        let inode = match self.inodes.get(ino).await {
-            Err(Errno::Stale) => return Ok(self.has_settled(unsettled, &unsettled.stale)),
-            other => other?,
-        };
-        if inode.kind() != Kind::File {
+        if !self.transactions.is_kept(ino).await? {
             return Ok(self.has_settled(unsettled, &unsettled.stale));
         }
+        let now = self.if_there(ino).await?;
+        if let Some(inode) = now.as_ref().filter(|inode| inode.kind() == Kind::File)
+            && !self.settle_file(inode, unsettled).await?
+        {
+            return Ok(false);
+        }
+        if !back.is_empty() && !self.settle_seen(now.as_ref(), unsettled, &back).await? {
+            return Ok(false);
+        }
+        // One that has failed meanwhile may have lost what it was given, also where it is there again.
+        let filled: Vec<u16> =
+            back.iter().filter(|brick| brick.is_there()).map(|brick| brick.id).collect();
+        Ok(self.has_settled(unsettled, &filled))
+    }
+
+    /// The same of the file as it is now.
+    async fn settle_file(&self, inode: &Rc<Inode>, unsettled: &Unsettled) -> Result<bool, Errno> {
+        let (ino, region) = unsettled.region;
         let bytes = PER_WINDOW * BLOCK;
-        let has_copies = inode.with(|record| record.held) > 1;
         // Of those behind the end the crash may have left checksums, too.
         let mut windows = self.sums.recorded(ino, region).await?;
-        if has_copies {
+        if inode.with(|record| record.held) > 1 {
             // Blocks of which no checksum is known have copies, too.
             let first = region.saturating_mul(PER_REGION);
             let end = inode.size().div_ceil(bytes).min(first.saturating_add(PER_REGION));
@@ -89,19 +107,90 @@ impl Files {
         for window in windows {
             // One beyond the largest file is damage, and of nothing.
             let Some(end) = (window + 1).checked_mul(bytes) else { continue };
-            if self.sums.is_closing() || self.transactions.is_ended() {
+            if !self.settle_range(inode, unsettled, end - bytes..end).await? {
                 return Ok(false);
             }
-            self.shard.next_turn().await;
-            self.shard.sleep(self.pace.rest(self.shard.now(), || self.bricks.has_heads())).await;
-            let _gate = self.gate.enter().await;
-            self.transactions.room().await;
-            self.settle_window(&inode, unsettled, end - bytes..end).await?;
         }
-        // One that has failed meanwhile may have lost what it was given, also where it is there again.
-        let filled: Vec<u16> =
-            back.iter().filter(|brick| brick.is_there()).map(|brick| brick.id).collect();
-        Ok(self.has_settled(unsettled, if has_copies { &filled } else { &unsettled.stale }))
+        Ok(true)
+    }
+
+    /// The same of what snapshots have of it on bricks that had lost something and are back.
+    async fn settle_seen(
+        &self,
+        now: Option<&Rc<Inode>>,
+        unsettled: &Unsettled,
+        back: &[Rc<Brick>],
+    ) -> Result<bool, Errno> {
+        let (ino, region) = unsettled.region;
+        // Nobody writes to that: its checksums are as they were.
+        let stale =
+            Unsettled { region: unsettled.region, doubtful: false, stale: unsettled.stale.clone() };
+        let bytes = PER_REGION * PER_WINDOW * BLOCK;
+        let (Some(from), Some(to)) = (region.checked_mul(bytes), (region + 1).checked_mul(bytes))
+        else {
+            return Ok(true);
+        };
+        let (first, end) = (from / self.geometry.stripe, to.div_ceil(self.geometry.stripe));
+        for group in first / PER_GROUP..end.div_ceil(PER_GROUP) {
+            if !self.snapshots.any() {
+                return Ok(true);
+            }
+            let views = self.views(ino, now, group).await?;
+            let numbers = (group * PER_GROUP).max(first)..((group + 1) * PER_GROUP).min(end);
+            for inode in views.iter().filter_map(|(_, inode)| inode.as_ref()) {
+                let last = inode.size().div_ceil(self.geometry.stripe);
+                for number in numbers.start..numbers.end.min(last) {
+                    if !self.is_seen_on(back, inode, now, number).await? {
+                        continue;
+                    }
+                    let start = number * self.geometry.stripe;
+                    let range = start..start + self.geometry.stripe;
+                    match self.settle_range(inode, &stale, range).await {
+                        Ok(true) => {}
+                        Ok(false) => return Ok(false),
+                        // The snapshot was removed meanwhile.
+                        Err(Errno::Stale) => break,
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// A stripe has an extent on one of these bricks, as a snapshot sees it, that the file has not, `now`.
+    async fn is_seen_on(
+        &self,
+        back: &[Rc<Brick>],
+        inode: &Rc<Inode>,
+        now: Option<&Rc<Inode>>,
+        number: u64,
+    ) -> Result<bool, Errno> {
+        let seen = self.stripe(inode, number).await?;
+        let mut places: SmallVec<[_; 4]> = seen.extents().map(|(_, one)| one.place()).collect();
+        if let Some(now) = now {
+            let now = self.stripe(now, number).await?;
+            places.retain(|place| now.extents().all(|(_, one)| one.place() != *place));
+        }
+        Ok(places.iter().any(|(id, _)| back.iter().any(|brick| brick.id == *id)))
+    }
+
+    /// Puts a range of a file right. False: the volume is being unmounted.
+    async fn settle_range(
+        &self,
+        inode: &Rc<Inode>,
+        unsettled: &Unsettled,
+        range: Range<u64>,
+    ) -> Result<bool, Errno> {
+        if self.sums.is_closing() || self.transactions.is_ended() {
+            return Ok(false);
+        }
+        self.shard.next_turn().await;
+        self.shard.sleep(self.pace.rest(self.shard.now(), || self.bricks.has_heads())).await;
+        let _gate = self.gate.enter().await;
+        self.transactions.room().await;
+        self.settle_window(inode, unsettled, range).await?;
+        Ok(true)
     }
 
     fn has_settled(&self, unsettled: &Unsettled, filled: &[u16]) -> bool {
@@ -118,6 +207,7 @@ impl Files {
     ) -> Result<(), Errno> {
         // Nobody writes to it meanwhile.
         let _held = inode.locks.exclusive(range.clone()).await;
+        let _inside = self.go_inside(inode.ino()).await?;
         let first = range.start / BLOCK;
         let blocks = first..range.end / BLOCK;
         let windows = self.sums.load(sums_of(inode), blocks.clone()).await?;

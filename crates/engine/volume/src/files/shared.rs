@@ -118,15 +118,16 @@ impl Files {
         let Some(reserved) = self.better_place(whole, to).await? else {
             return Ok(Moved::NotThere);
         };
-        match self.bricks.is_there(whole.brick) || of == Some(snapshot_of(inode.ino())) {
-            true => self.copy_to_stay(inode, stripe, whole, &reserved).await?,
+        let is_whole = self.bricks.is_there(whole.brick)
+            && !self.is_stale(inode, stripe.number(), whole.brick);
+        if is_whole || of == Some(snapshot_of(inode.ino())) {
+            self.copy_to_stay(inode, stripe, whole, &reserved).await?;
+        } else {
             // Other copies give it: as the version says that has all of it.
-            false => {
-                let owner = in_snapshot(inode.ino(), of.ok_or(Errno::Io)?);
-                let owner = self.inodes.get(owner).await?;
-                let all = self.stripe(&owner, stripe.number()).await?;
-                self.copy_to_stay(&owner, &all, whole, &reserved).await?;
-            }
+            let owner = in_snapshot(inode.ino(), of.ok_or(Errno::Io)?);
+            let owner = self.inodes.get(owner).await?;
+            let all = self.stripe(&owner, stripe.number()).await?;
+            self.copy_to_stay(&owner, &all, whole, &reserved).await?;
         }
         let owners = [(&*inode.extents, number)];
         let moved = self.extents.publish_moved(&owners, None, whole, &reserved);

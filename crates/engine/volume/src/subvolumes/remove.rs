@@ -228,6 +228,6 @@ impl Volume {
             cursor = next;
         }
         self.snapshots.forget(id);
-        Ok(())
+        self.sums.forget_unseen().await
     }
 }

@@ -45,9 +45,12 @@ struct Intent {
 }
 
 impl Intent {
+    fn says(&self) -> IntentRecord {
+        IntentRecord { written_over: self.written_over, stale: self.stale.to_vec() }
+    }
+
     fn record(&self, region: &Key) -> Change {
-        let record = IntentRecord { written_over: self.written_over, stale: self.stale.to_vec() };
-        (keys::intent(region.0, region.1), record.encode())
+        (keys::intent(region.0, region.1), self.says().encode())
     }
 }
 
@@ -75,8 +78,8 @@ pub(super) struct Intents {
     unrecorded: RefCell<BTreeSet<Key>>,
     /// Those of them that the transaction has which is being committed; if that is refused the next one has them.
     recording: RefCell<BTreeSet<Key>>,
-    /// The records of those of them whose files were removed since, which a later transaction has.
-    removed: RefCell<BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
+    /// What was recorded of those of them whose files were removed since, which a later transaction has.
+    removed: RefCell<BTreeMap<Key, IntentRecord>>,
     /// All go as soon as nobody writes.
     closing: Cell<bool>,
     /// The next transaction takes all that is held.
@@ -160,15 +163,13 @@ impl Intents {
     pub(super) fn remove(&self, ino: Ino) -> Vec<(u64, bool)> {
         // They are in the table no more.
         self.going.borrow_mut().retain(|(of, _)| *of != ino);
-        let mut table = self.table.borrow_mut();
-        let range = table.range((ino, 0)..=(ino, u64::MAX));
-        let found: Vec<_> = range.map(|(region, intent)| (region.1, intent.doubtful)).collect();
+        let found = self.of(ino);
         for (region, _) in &found {
             let key = (ino, *region);
             self.unrecorded.borrow_mut().remove(&key);
-            if let Some(intent) = table.remove(&key) {
+            if let Some(intent) = self.table.borrow_mut().remove(&key) {
                 if self.recording.borrow().contains(&key) {
-                    self.removed.borrow_mut().extend([intent.record(&key)]);
+                    self.removed.borrow_mut().insert(key, intent.says());
                 }
                 self.held.set(self.held.get() - intent.held.len());
                 self.doubtful.set(self.doubtful.get() - usize::from(intent.doubtful));
@@ -176,6 +177,39 @@ impl Intents {
             }
         }
         found
+    }
+
+    /// The same of one that a snapshot has: what is said of its copies stays, since those of the snapshot may be on the same bricks.
+    pub(super) fn leave_to_snapshots(&self, ino: Ino) -> Vec<(u64, bool)> {
+        let found = self.of(ino);
+        for (region, doubtful) in &found {
+            let key = (ino, *region);
+            if let Some(intent) = self.table.borrow_mut().get_mut(&key) {
+                // What is being committed still has the file, whose blocks may be written over.
+                self.removed.borrow_mut().insert(key, intent.says());
+                self.unrecorded.borrow_mut().insert(key);
+                self.held.set(self.held.get() - intent.held.len());
+                intent.held.clear();
+                self.doubtful.set(self.doubtful.get() - usize::from(*doubtful));
+                intent.doubtful = false;
+                intent.written_over = false;
+            }
+        }
+        found
+    }
+
+    /// The regions of a file that have intents; true: which are in doubt.
+    fn of(&self, ino: Ino) -> Vec<(u64, bool)> {
+        let table = self.table.borrow();
+        let range = table.range((ino, 0)..=(ino, u64::MAX));
+        range.map(|(region, intent)| (region.1, intent.doubtful)).collect()
+    }
+
+    /// The files of which some copies have lost something.
+    pub(super) fn stale_files(&self) -> BTreeSet<Ino> {
+        let table = self.table.borrow();
+        let stale = table.iter().filter(|(_, intent)| !intent.stale.is_empty());
+        stale.map(|((ino, _), _)| *ino).collect()
     }
 
     /// More is held than should be: a commit takes it.
@@ -278,27 +312,38 @@ impl Intents {
     /// The same for the transaction that is being committed, which is not to tell of files that were removed since: after a crash
     /// they may be there, and their blocks written over.
     pub(super) fn take_late(&self) -> Vec<Change> {
-        let mut records = self.take_unrecorded();
-        let removed = self.removed.borrow();
-        for (key, value) in &mut records {
-            if let Some(before) = removed.get(key) {
-                value.clone_from(before);
+        let (regions, removed) = (self.take_regions(), self.removed.borrow());
+        let record = |region: &Key| {
+            let Some(before) = removed.get(region) else { return self.record_of(region) };
+            let mut record = before.clone();
+            if let Some(intent) = self.table.borrow().get(region) {
+                record.stale = intent.stale.to_vec();
+                // The later transaction has it, too.
+                self.unrecorded.borrow_mut().insert(*region);
             }
-        }
-        records
+            (keys::intent(region.0, region.1), record.encode())
+        };
+        regions.iter().map(record).collect()
     }
 
     /// The records of those.
     pub(super) fn take_unrecorded(&self) -> Vec<Change> {
+        self.take_regions().iter().map(|region| self.record_of(region)).collect()
+    }
+
+    fn take_regions(&self) -> BTreeSet<Key> {
         let mut regions = self.unrecorded.take();
-        regions.append(&mut self.recording.borrow_mut());
-        self.recording.borrow_mut().extend(&regions);
-        let table = self.table.borrow();
-        let record = |region: &Key| match table.get(region) {
+        let mut recording = self.recording.borrow_mut();
+        regions.append(&mut recording);
+        recording.extend(&regions);
+        regions
+    }
+
+    fn record_of(&self, region: &Key) -> Change {
+        match self.table.borrow().get(region) {
             Some(intent) => intent.record(region),
             None => (keys::intent(region.0, region.1), None),
-        };
-        regions.iter().map(record).collect()
+        }
     }
 
     /// The next transaction takes all checksums that are held.
@@ -391,5 +436,28 @@ mod tests {
         intents.committed();
         let next = intents.take_due(0, 2);
         assert!(next.iter().all(|(of, record)| *of != key || record.is_none()), "{next:?}");
+    }
+
+    #[test]
+    fn what_a_snapshot_has_of_a_removed_file_keeps_its_mark() {
+        let (intents, region, key) = (Intents::default(), (3, 0), keys::intent(3, 0));
+        let record = |written_over, stale: &[u16]| {
+            IntentRecord { written_over, stale: stale.to_vec() }.encode()
+        };
+        intents.begin(region, 1, true);
+        intents.end(region, 0);
+        intents.lost(2);
+        assert_eq!(intents.take_due(0, 1), [(key.clone(), record(true, &[2]))]);
+        // While that is being committed the file is removed, and another brick fails.
+        intents.leave_to_snapshots(3);
+        intents.lost(1);
+        // A crash may leave the file as it was.
+        assert_eq!(intents.take_late(), [(key.clone(), record(true, &[2, 1]))]);
+        intents.committed();
+        assert_eq!(intents.take_due(0, 2), [(key.clone(), record(false, &[2, 1]))]);
+        assert_eq!(intents.stale_in(region)[..], [2, 1]);
+        intents.committed();
+        intents.filled(region, &[1, 2]);
+        assert_eq!(intents.take_due(0, 3), [(key, None)]);
     }
 }

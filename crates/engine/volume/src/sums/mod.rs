@@ -20,6 +20,6 @@ mod intents;
 mod part;
 mod window;
 
-pub use intents::Unsettled;
+pub use intents::{Stale, Unsettled};
 pub use part::{Of, Over, Prepared, Sums};
 pub use window::Windows;

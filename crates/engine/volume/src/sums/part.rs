@@ -115,7 +115,7 @@ impl Sums {
     }
 
     /// Finds the intents that an earlier life has left. One that marks copies as stale is committed before the files that
-    /// are new then: of a file that is not there it goes.
+    /// are new then: of a file that is not there, nor in a snapshot, it goes.
     ///
     /// # Errors
     /// When the store fails.
@@ -129,7 +129,7 @@ impl Sums {
                 if let (Some(ino), Some(region)) = (keys::ino_of(key), keys::second_of(key)) {
                     let is_there = match last.filter(|(of, _)| *of == ino) {
                         Some((_, is_there)) => is_there,
-                        None => self.transactions.stored(&keys::inode(ino)).await?.is_some(),
+                        None => self.transactions.is_kept(ino).await?,
                     };
                     last = Some((ino, is_there));
                     if !is_there {
@@ -295,8 +295,9 @@ impl Sums {
         }
     }
 
-    /// A file is no more: what is left of its checksums and intents goes with it.
-    pub fn remove(&self, file: Of) {
+    /// A file is no more: what is left of its checksums and intents goes with it. `is_seen`: a snapshot has it, whose copies may have
+    /// lost something, too.
+    pub fn remove(&self, file: Of, is_seen: bool) {
         let known = self.known.borrow();
         let left: Vec<u64> =
             known.range((file.ino, 0)..=(file.ino, u64::MAX)).map(|(key, _)| key.1).collect();
@@ -304,14 +305,35 @@ impl Sums {
         for window in left {
             self.cut(file, window..window + 1);
         }
-        for (region, doubtful) in self.intents.remove(file.ino) {
-            self.transactions.set(keys::intent(file.ino, region), None);
+        let regions = match is_seen {
+            true => self.intents.leave_to_snapshots(file.ino),
+            false => self.intents.remove(file.ino),
+        };
+        for (region, doubtful) in regions {
+            if !is_seen {
+                self.transactions.set(keys::intent(file.ino, region), None);
+            }
             // There may be checksums of what was cut off before the crash.
             if doubtful {
                 let first = region.saturating_mul(PER_REGION);
                 self.cut(file, first..first.saturating_add(PER_REGION));
             }
         }
+    }
+
+    /// A snapshot is no more: what is known of copies that have lost something goes where nobody has the file any more.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn forget_unseen(&self) -> Result<(), Errno> {
+        for ino in self.intents.stale_files() {
+            if !self.transactions.is_kept(ino).await? {
+                for (region, _) in self.intents.remove(ino) {
+                    self.transactions.set(keys::intent(ino, region), None);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The checksum of a block may be of before the last crash.

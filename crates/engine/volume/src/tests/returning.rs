@@ -11,13 +11,13 @@ use std::sync::Arc;
 const STRIPE: u64 = 128 << 10;
 
 /// Brick `nr` of the world, as `device`.
-fn back(world: &World, nr: usize, device: Rc<dyn Device>) -> BrickBack {
+pub(super) fn back(world: &World, nr: usize, device: Rc<dyn Device>) -> BrickBack {
     let blocks = (world.bricks[nr].memory().len() as u64) / BLOCK;
     let uuid = Uuid::from_u128(nr as u128 + 1);
     BrickBack { id: nr as u16, uuid, device, data_offset: 0, blocks }
 }
 
-async fn take_back(volume: &Volume, back: BrickBack) -> Result<(), VolumeError> {
+pub(super) async fn take_back(volume: &Volume, back: BrickBack) -> Result<(), VolumeError> {
     volume.take_back_brick(back, async || Ok(())).await
 }
 

@@ -1,8 +1,14 @@
 //! Copies of what only snapshots have: they are made and filled like those of files.
 
+use super::failing;
+use super::returning::{back, take_back};
+use super::sums::comes;
 use super::*;
 use crate::{BrickToAdd, NewJob};
+use braid_device::IoErrorKind;
+use braid_format::volume::keys;
 use std::cell::Cell;
+use std::sync::Arc;
 
 const STRIPE: u64 = 128 << 10;
 
@@ -318,4 +324,85 @@ fn snapshots_that_see_a_file_alike_get_the_same_copies_though_only_the_last_was_
         [("/a", &old), ("/.snapshots/one/a", &old), ("/.snapshots/two/a", &old)];
     readable(&world, &store, &[0, 1], &files);
     all_is_freed(&world, &store, &[0, 1], &["one", "two"]);
+}
+
+/// What a job gave a brick of a snapshot's copies, and the brick has lost, is made again when it is back. `is_there`: the file is
+/// there still, and has changed.
+fn lost_by_the_brick_that_a_job_moves_to(is_there: bool) {
+    let (world, store) = World::with_copies(STRIPE, &[16, 16, 16], 2);
+    let (volume, bricks) = failing::mount(&world, &store, true);
+    let ram = Arc::clone(world.bricks[2].memory());
+    let returned = back(&world, 2, world.bricks[2].device());
+    let old = bytes(4 << 20, 3);
+    let content = old.clone();
+    let own = store.clone();
+    world.shard.block_on(async move {
+        let ino = file(&volume, "old").await;
+        write(&volume, ino, 0, &content).await.unwrap();
+        take(&volume, "then").await;
+        match is_there {
+            true => write(&volume, ino, 0, &[9; 4 << 20]).await.unwrap(),
+            false => remove(&volume, "old").await,
+        }
+        volume.sync_all().await.unwrap();
+        let mut had = vec![0; ram.len()];
+        ram.read(0, &mut had);
+        let written = || volume.brick(2).unwrap().counts().bytes_written;
+        let before = written();
+        volume.start_job(NewJob::Remove { brick: 0 }).await.unwrap();
+        failing::until(&volume, || written() >= before + 4 * STRIPE).await;
+        bricks[2].fail(IoErrorKind::Gone);
+        let _ = volume.wait_job().await;
+        ram.write(0, &had);
+        volume.sync_all().await.unwrap();
+        let marks = volume.sums.unsettled();
+        assert!(marks.iter().any(|mark| mark.stale[..] == [2]), "it had lost nothing");
+        // The next mount is to know as well.
+        let mark = own.get(&keys::intent(ino, 0)).await.unwrap();
+        assert!(mark.is_some());
+        is_well(&volume).await;
+        take_back(&volume, returned).await.unwrap();
+        comes(&volume, || volume.sums.unsettled().is_empty()).await;
+        volume.resume_job();
+        volume.wait_job().await.unwrap();
+        copies(&volume).await;
+    });
+    readable(&world, &store, &[1, 2], &[("/.snapshots/then/old", &old[..])]);
+    all_is_freed(&world, &store, &[1, 2], &["then"]);
+}
+
+#[test]
+fn what_a_brick_has_lost_of_a_removed_file_that_a_snapshot_has_is_made_again() {
+    lost_by_the_brick_that_a_job_moves_to(false);
+}
+
+#[test]
+fn what_a_brick_has_lost_of_a_changed_file_as_a_snapshot_has_it_is_made_again() {
+    lost_by_the_brick_that_a_job_moves_to(true);
+}
+
+#[test]
+fn marks_of_what_only_a_snapshot_had_go_with_it() {
+    let (world, store) = World::with_copies(STRIPE, &[16, 16, 16], 2);
+    let (volume, bricks) = failing::mount(&world, &store, true);
+    let own = store.clone();
+    world.shard.block_on(async move {
+        let ino = file(&volume, "old").await;
+        write(&volume, ino, 0, &bytes(1 << 20, 3)).await.unwrap();
+        take(&volume, "then").await;
+        // Taken by two bricks, and not durable.
+        write(&volume, ino, 0, &[7; 4096]).await.unwrap();
+        bricks[2].fail(IoErrorKind::Gone);
+        let _ = volume.sync_all().await;
+        remove(&volume, "old").await;
+        is_well(&volume).await;
+        assert!(own.get(&keys::intent(ino, 0)).await.unwrap().is_some());
+        volume.remove_snapshot(ROOT, "then").await.unwrap();
+        while !volume.snapshots().await.is_empty() {
+            volume.shard.sleep(1_000_000).await;
+        }
+        volume.sync_all().await.unwrap();
+        assert_eq!(own.get(&keys::intent(ino, 0)).await.unwrap(), None);
+        is_well(&volume).await;
+    });
 }

@@ -5,6 +5,7 @@
 //! at, but for saved values that a job has changed since.
 
 use super::Transactions;
+use braid_filesystem::{Errno, Ino};
 use braid_format::volume::keys;
 use braid_format::volume::snapshot::{INO_END, Saved, in_snapshot, snapshot_of};
 use braid_kv::{Pair, StoreError};
@@ -86,6 +87,19 @@ impl Transactions {
             cursor = next;
         }
         Ok(all)
+    }
+
+    /// A file is there, or a snapshot has it: as far as what was committed says. One that was removed since is there still.
+    ///
+    /// # Errors
+    /// As [`store_failed`](Transactions::store_failed) says.
+    pub async fn is_kept(&self, ino: Ino) -> Result<bool, Errno> {
+        let (key, failed) = (keys::inode(ino), |error| self.store_failed(&error));
+        if self.store.get(&key).await.map_err(failed)?.is_some() {
+            return Ok(true);
+        }
+        let saved = self.all_saved(&key).await.map_err(failed)?;
+        Ok(saved.values().any(|saved| matches!(saved, Saved::Value(_))))
     }
 
     /// As [`scan`](Transactions::scan), for keys of files in a snapshot.
