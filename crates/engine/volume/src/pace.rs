@@ -3,7 +3,8 @@
 //! While others use the volume, as many as keep a brick busy that answers soon, and no more: what waits in a brick's queue
 //! only makes others wait. When requests of files take longer than the target, half as many, again and again; when
 //! they do not, a few more. While there are none, more and more, since a brick may answer late and be quick all the same (one
-//! over a network, or that is held to a rate): what it is to do must be there before the answers come.
+//! over a network, or that is held to a rate): what it is to do must be there before the answers come. When nobody has asked for
+//! anything for a while, or since a job began, as many as there is memory for.
 
 use braid_shard::Nanos;
 use braid_shard::version::Version;
@@ -14,6 +15,12 @@ use std::cell::Cell;
 const MOVES_MAX: u32 = 64;
 /// The same for bricks without heads, while there are requests of files.
 const MOVES_MAX_SSD: u32 = 16;
+/// Moves under way when nobody has asked for anything for a while.
+const MOVES_UNUSED: u32 = 256;
+/// Nanoseconds without a request after which nobody uses the volume.
+const UNUSED_NANOS: Nanos = 1_000_000_000;
+/// The same when a job begins, which did not see requests before: whoever uses files now has asked for something by then.
+pub const FIRST_LOOK_NANOS: Nanos = 10_000_000;
 /// Bytes under way, at most.
 const BYTES_MAX: u64 = 32 << 20;
 /// The interval at which the number of moves is adapted.
@@ -38,6 +45,8 @@ pub struct Pace {
     thought: Cell<Nanos>,
     /// The longest request of a file since then.
     longest: Cell<Nanos>,
+    /// When nobody uses the volume, unless there is a request by then.
+    unused_from: Cell<Nanos>,
     /// The latency that was set.
     target: Cell<Option<Nanos>>,
     /// Bytes per second, when limited, and when the next byte is due.
@@ -56,6 +65,7 @@ impl Default for Pace {
             most: Cell::new(MOVES_MAX_SSD),
             thought: Cell::new(0),
             longest: Cell::new(0),
+            unused_from: Cell::new(Nanos::MAX),
             target: Cell::new(None),
             speed: Cell::new(None),
             due: Cell::new(0),
@@ -88,6 +98,7 @@ impl Pace {
         if now >= self.thought.get() + INTERVAL_NANOS {
             if self.is_quiet(now) {
                 self.version.changes();
+                self.unused_from.set(now + FIRST_LOOK_NANOS);
             }
             self.thought.set(now);
             let (most, target) =
@@ -95,6 +106,9 @@ impl Pace {
             // Bricks with heads begin with all of it, too.
             let window = self.window.get() + most.saturating_sub(self.most.replace(most));
             let longest = self.longest.replace(0);
+            if longest > 0 {
+                self.unused_from.set(now + UNUSED_NANOS);
+            }
             let slow = longest > self.target.get().unwrap_or(target);
             self.window.set(match longest {
                 0 => (window + (window / 2).max(4)).min(MOVES_MAX),
@@ -102,15 +116,18 @@ impl Pace {
                 _ => (window + 4).min(most),
             });
         }
-        let fit = u32::try_from(BYTES_MAX / bytes.max(1)).unwrap_or(MOVES_MAX);
-        self.window.get().min(fit).max(1)
+        self.window.get().min(fitting(bytes)).max(1)
     }
 
     /// The same of moves. One is at one of two bricks at a time, so that twice as many as are worth it for one brick keep both busy; not
-    /// while there are requests of files, since all may be at the same one.
-    pub fn moves(&self, now: Nanos, bytes: u64, heads: impl FnOnce() -> bool) -> u32 {
+    /// while there are requests of files, since all may be at the same one. While nobody uses the volume, as many as there is memory
+    /// for, unless they are spread over many bricks already: more at once would gather at some of these. `spread`: how many times as
+    /// many bricks have something to do in these moves as in others.
+    pub fn moves(&self, now: Nanos, bytes: u64, spread: u32, heads: impl FnOnce() -> bool) -> u32 {
         let window = self.window(now, bytes, heads);
-        window + window.saturating_sub(self.most.get())
+        let moves = (window + window.saturating_sub(self.most.get())) * spread;
+        let is_unused = spread == 1 && self.longest.get() == 0 && now >= self.unused_from.get();
+        if is_unused { moves.max(fitting(bytes).min(MOVES_UNUSED)) } else { moves }
     }
 
     /// No job looks at the time that requests take.
@@ -149,6 +166,11 @@ impl Pace {
     }
 }
 
+/// Moves of `bytes` each that there is memory for.
+fn fitting(bytes: u64) -> u32 {
+    u32::try_from(BYTES_MAX / bytes.max(1)).unwrap_or(MOVES_UNUSED)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,11 +201,29 @@ mod tests {
             let mut windows = (1..20).map(|nr| pace.window(nr * INTERVAL_NANOS, 1 << 17, || heads));
             assert!(windows.next().is_some_and(|window| window <= most.max(MOVES_MAX_SSD * 3 / 2)));
             assert_eq!(windows.last(), Some(MOVES_MAX));
-            assert_eq!(pace.moves(19 * INTERVAL_NANOS, 1 << 17, || heads), 2 * MOVES_MAX - most);
+            assert_eq!(pace.moves(19 * INTERVAL_NANOS, 1 << 17, 1, || heads), MOVES_UNUSED);
             pace.saw_request(1);
             assert_eq!(pace.window(20 * INTERVAL_NANOS, 1 << 17, || heads), most);
-            assert_eq!(pace.moves(20 * INTERVAL_NANOS, 1 << 17, || heads), most);
+            assert_eq!(pace.moves(20 * INTERVAL_NANOS, 1 << 17, 1, || heads), most);
         }
+    }
+
+    #[test]
+    fn a_job_has_the_bricks_to_itself_once_nobody_asked_for_a_while() {
+        let pace = Pace::default();
+        let at = |now| pace.moves(now, 1 << 17, 1, || false);
+        let began = 2 * QUIET_NANOS;
+        assert!(at(began) <= 2 * MOVES_MAX_SSD);
+        assert!(at(began + FIRST_LOOK_NANOS - 1) <= 2 * MOVES_MAX_SSD);
+        assert_eq!(at(began + FIRST_LOOK_NANOS), MOVES_UNUSED);
+        pace.saw_request(1);
+        assert!(at(began + FIRST_LOOK_NANOS + 1) <= 2 * MOVES_MAX_SSD);
+        let seen = began + INTERVAL_NANOS;
+        assert_eq!(at(seen), MOVES_MAX_SSD);
+        for now in (seen + 1..seen + UNUSED_NANOS).step_by(10_000_000) {
+            assert!(at(now) < 2 * MOVES_MAX);
+        }
+        assert_eq!(at(seen + UNUSED_NANOS), MOVES_UNUSED);
     }
 
     #[test]

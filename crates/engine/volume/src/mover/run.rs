@@ -9,7 +9,7 @@ use super::running::{Running, Stop};
 use crate::extents::Owner;
 use crate::files::Moved;
 use crate::namespace::Inode;
-use crate::pace::STEP_NANOS;
+use crate::pace::{FIRST_LOOK_NANOS, STEP_NANOS};
 use braid_filesystem::{Errno, Ino};
 use braid_format::volume::extent::{Extent, PER_GROUP, copy_of, groups_of_copy, stripe_of};
 use braid_format::volume::job::{JobKind, JobRecord};
@@ -42,6 +42,12 @@ pub(super) struct Move {
 impl Mover {
     /// Runs `job` from its cursor to its end.
     pub(super) async fn run_job(self: &Rc<Self>, running: &Rc<Running>) -> Result<(), Stop> {
+        let (shard, state) = (self.shard.clone(), Rc::clone(running));
+        self.shard.spawn(async move {
+            // Bricks that answer late would otherwise have few moves to do until the first of them has ended.
+            shard.sleep(FIRST_LOOK_NANOS + 1).await;
+            state.look_again();
+        });
         let mut walks = 0;
         loop {
             let moved = running.done.get();
@@ -259,10 +265,10 @@ impl Mover {
         loop {
             running.check()?;
             let now = self.shard.now();
-            let window = self.pace.moves(now, self.geometry.stripe, || self.bricks.has_heads());
             // Copies that are made again are read from all bricks and written to all.
             let spread = if self.bricks.is_there(one.from) { 1 } else { 3 };
-            if running.under_way() >= window * spread {
+            let heads = || self.bricks.has_heads();
+            if running.under_way() >= self.pace.moves(now, self.geometry.stripe, spread, heads) {
                 running.wait_change().await;
                 continue;
             }

@@ -68,6 +68,8 @@ pub struct Running {
     /// Why it is to stop, once somebody has asked for that.
     pub(super) stop: RefCell<Option<Stop>>,
     changed: Notify,
+    /// Times that somebody is to look again at how many moves may be under way.
+    looks: Cell<u32>,
 }
 
 impl Running {
@@ -81,6 +83,7 @@ impl Running {
             moving: RefCell::default(),
             stop: RefCell::new(None),
             changed: Notify::new(shard),
+            looks: Cell::new(0),
         })
     }
 
@@ -115,11 +118,20 @@ impl Running {
         self.changed.notify_all();
     }
 
-    /// Waits until a move has ended, or the job is to stop.
+    /// Waits until a move has ended, or the job is to stop, or perhaps more moves may be under way.
     pub async fn wait_change(&self) {
-        let before = self.under_way();
-        let ended = || (self.under_way() < before || self.stop.borrow().is_some()).then_some(());
-        self.changed.wait_for(ended).await;
+        let (before, looks) = (self.under_way(), self.looks.get());
+        let is_other = || {
+            let ended = self.under_way() < before;
+            (ended || self.looks.get() != looks || self.stop.borrow().is_some()).then_some(())
+        };
+        self.changed.wait_for(is_other).await;
+    }
+
+    /// Perhaps more moves may be under way than before.
+    pub fn look_again(&self) {
+        self.looks.set(self.looks.get().wrapping_add(1));
+        self.changed.notify_all();
     }
 
     /// Waits until no move is under way.
