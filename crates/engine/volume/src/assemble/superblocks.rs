@@ -150,6 +150,7 @@ impl Superblocks {
             // Interrupted now, this is a volume whose bricks are still to be taken back. Were they not called away any more
             // while one of them has its old generation, that one would be taken for a stale copy.
             if !planted("returned-at-once") {
+                self.make_whole().await?;
                 self.passes(1, &turn).await?;
             }
             self.roster.borrow_mut().returning.clear();

@@ -4,10 +4,14 @@
 //! an error of which nobody knows whether the brick has taken what was written, may come at any moment: so in each step either
 //! the brick gets a generation that is next to the one that `away` names, or `away` is given one that is next to the brick's.
 //! The others gain one generation in each step and the brick two.
+//!
+//! Before that the brick's two superblocks are made equal. Where an interruption has left one of them torn, with blocks of a newer
+//! generation, the next one could complete that: the brick would be of a generation that nobody expects any more.
 
 use super::{Half, Present, Superblocks, write_request};
 use crate::assemble::FoundBrick;
 use crate::assemble::error::AssembleError;
+use braid_device::Device;
 use braid_format::brick::{Away, BrickIds, BrickSuperblock, MetadataState};
 use braid_shard::plant::planted;
 use std::rc::Rc;
@@ -52,6 +56,25 @@ impl Superblocks {
         }
     }
 
+    /// Bricks that were away and are used again with this mount have two superblocks that are equal from now on.
+    ///
+    /// # Errors
+    /// When one cannot be written.
+    pub(super) async fn make_whole(&self) -> Result<(), AssembleError> {
+        let bricks: Vec<_> = {
+            let roster = self.roster.borrow();
+            let returning = roster.returning.keys().filter_map(|id| roster.present.get(id));
+            let own = |brick: &Present| {
+                (Rc::clone(&brick.device), brick.superblock.clone(), brick.begin_with)
+            };
+            returning.map(own).collect()
+        };
+        for (device, superblock, half) in bricks {
+            self.write_own(&device, &superblock, half).await?;
+        }
+        Ok(())
+    }
+
     /// A brick that was away is used again: it gets the generation of the others, and they do not name it in `away` any more.
     ///
     /// # Errors
@@ -61,6 +84,11 @@ impl Superblocks {
         let FoundBrick { device, mut superblock, begin_with, .. } = found.clone();
         if superblock.metadata_state == MetadataState::InSync {
             superblock.metadata_state = MetadataState::OutOfSync;
+        }
+        {
+            let _turn = self.turn.take(1).await;
+            self.may_return(&found)?;
+            self.write_own(&device, &found.superblock, begin_with).await?;
         }
         loop {
             let turn = self.turn.take(1).await;
@@ -96,7 +124,7 @@ impl Superblocks {
             }
             superblock = self.next_of(superblock, between + 1);
             for half in [begin_with, begin_with.other()] {
-                self.write_own(&now, &superblock, half).await?;
+                self.write_own(&device, &superblock, half).await?;
             }
         }
     }
@@ -123,13 +151,12 @@ impl Superblocks {
 
     async fn write_own(
         &self,
-        found: &FoundBrick,
+        device: &Rc<dyn Device>,
         superblock: &BrickSuperblock,
         half: Half,
     ) -> Result<(), AssembleError> {
-        let device = Rc::clone(&found.device);
         let request = write_request(&self.shard, superblock, half);
-        let outcome = self.io.one(&*device, request).await;
+        let outcome = self.io.one(&**device, request).await;
         outcome.result.map_err(|error| AssembleError::Io {
             device: device.info().name.clone(),
             doing: "writing",

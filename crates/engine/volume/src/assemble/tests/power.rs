@@ -6,14 +6,28 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 /// The power of several devices.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Power {
     off: Rc<Cell<bool>>,
     /// Writes of superblocks until the cut; never where `None`.
     left: Rc<Cell<Option<u32>>>,
+    /// The bytes that get there of the superblock in whose middle it goes off.
+    kept: Rc<Cell<(usize, usize)>>,
     /// Writes of anything until the cut; never where `None`.
     writes_left: Rc<Cell<Option<u32>>>,
     pub superblocks: Rc<Cell<u32>>,
+}
+
+impl Default for Power {
+    fn default() -> Power {
+        Power {
+            off: Rc::default(),
+            left: Rc::default(),
+            kept: Rc::new(Cell::new((0, 64))),
+            writes_left: Rc::default(),
+            superblocks: Rc::default(),
+        }
+    }
 }
 
 impl Power {
@@ -21,6 +35,13 @@ impl Power {
     pub fn cut_at(number: u32) -> Power {
         let power = Power::default();
         power.left.set(Some(number));
+        power
+    }
+
+    /// The same; bytes `kept` of the superblock get there.
+    pub fn cut_with(number: u32, kept: Range<usize>) -> Power {
+        let power = Power::cut_at(number);
+        power.kept.set((kept.start, kept.end));
         power
     }
 
@@ -120,7 +141,9 @@ impl Device for Cut {
                     self.power.off.set(true);
                     // A part of it gets there.
                     if let Op::Write { bufs, .. } = &request.op {
-                        let part = Request::write(request.offset, bufs[0].slice(0..64), false);
+                        let (from, to) = self.power.kept.get();
+                        let at = request.offset + from as u64;
+                        let part = Request::write(at, bufs[0].slice(from..to), false);
                         self.inner.submit(part, Completion::new(Rc::new(Nobody), 0));
                     }
                     return fail(request, done, IoErrorKind::Gone);
