@@ -202,6 +202,14 @@ impl Volume {
         self.mover.cancel();
     }
 
+    /// Waits until a job that was cancelled has ended, and until what was said of jobs (pause, resume, cancel) is durable.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn make_job_durable(&self) -> Result<(), VolumeError> {
+        self.mover.make_durable().await
+    }
+
     /// Waits until no job runs.
     ///
     /// # Errors

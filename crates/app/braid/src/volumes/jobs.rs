@@ -179,7 +179,9 @@ impl Hosted {
                 JobDeed::Resume => here.volume.resume_job(),
                 _ => here.volume.cancel_job(),
             }
-        })?;
+            here.volume.make_job_durable().await
+        })?
+        .with_context(|| format!("volume {}", self.name))?;
         Ok(format!("{kind} of volume {}: {said}", self.name))
     }
 

@@ -233,7 +233,16 @@ impl Mover {
     /// Stops the job after the moves under way; it can be resumed.
     pub fn pause(&self) {
         if let Some(running) = self.current() {
+            self.set_paused(&running, true);
             running.ask_stop(Stop::Paused);
+        }
+    }
+
+    fn set_paused(&self, running: &Running, paused: bool) {
+        running.is_paused.set(paused);
+        // One that is still being prepared may be refused.
+        if running.is_recorded.get() {
+            self.record_job(running);
         }
     }
 
@@ -242,6 +251,7 @@ impl Mover {
         let Some(running) = self.current().filter(|_| !self.suspended.get()) else {
             return;
         };
+        self.set_paused(&running, false);
         if self.state() == JobState::Running {
             running.stop.borrow_mut().take_if(|stop| matches!(stop, Stop::Paused));
             return;
@@ -264,6 +274,22 @@ impl Mover {
                 }
             }
         }
+    }
+
+    /// Waits until a job that was cancelled has ended, and until what was said of jobs is durable.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn make_durable(&self) -> Result<(), VolumeError> {
+        let is_cancelled =
+            |running: &Rc<Running>| matches!(&*running.stop.borrow(), Some(Stop::Cancelled));
+        if let Some(running) = self.current().filter(is_cancelled) {
+            let is_it = |current: &Rc<Running>| Rc::ptr_eq(current, &running);
+            self.ended
+                .wait_for(|| (!self.current().is_some_and(|one| is_it(&one))).then_some(()))
+                .await;
+        }
+        Ok(self.commits.make_record_durable().await?)
     }
 
     /// Waits until no job runs.
@@ -298,6 +324,7 @@ impl Mover {
         let Some(bytes) = self.transactions.get(keys::JOB).await? else { return Ok(()) };
         let record = JobRecord::parse(&bytes)?;
         let running = Running::new(&self.shard, record);
+        running.is_recorded.set(true);
         *self.current.borrow_mut() = Some(Rc::clone(&running));
         if record.paused {
             self.set_state(JobState::Paused);
@@ -317,15 +344,9 @@ impl Mover {
         let Some(running) = self.current().filter(|_| self.state() == JobState::Running) else {
             return;
         };
-        let is_paused = matches!(&*running.stop.borrow(), Some(Stop::Paused));
         running.ask_stop(Stop::Paused);
         let stopped =
             || (self.current().is_none() || self.state() != JobState::Running).then_some(());
         self.ended.wait_for(stopped).await;
-        // Unless the user has paused it, it goes on.
-        if let Some(running) = self.current().filter(|_| !is_paused) {
-            let record = JobRecord { paused: false, ..running.record.get() };
-            self.transactions.set(keys::JOB.to_vec(), Some(record.encode()));
-        }
     }
 }

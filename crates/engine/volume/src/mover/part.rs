@@ -96,10 +96,11 @@ impl Mover {
         let record = JobRecord {
             cursor: running.cursor(),
             done: running.done.get(),
-            paused: self.state() == JobState::Paused,
+            paused: running.is_paused.get(),
             ..running.record.get()
         };
         running.record.set(record);
+        running.is_recorded.set(true);
         self.transactions.set(keys::JOB.to_vec(), Some(record.encode()));
     }
 }

@@ -65,6 +65,10 @@ pub struct Running {
     /// The group that the walk has come to.
     pub(super) walked: Cell<(Ino, u64)>,
     moving: RefCell<BTreeMap<(Ino, u64), u32>>,
+    /// The metadata knows it.
+    pub(super) is_recorded: Cell<bool>,
+    /// The user wants it to be paused.
+    pub(super) is_paused: Cell<bool>,
     /// Why it is to stop, once somebody has asked for that.
     pub(super) stop: RefCell<Option<Stop>>,
     changed: Notify,
@@ -80,6 +84,8 @@ impl Running {
             done: Cell::new(record.done),
             errors: Cell::new(0),
             walked: Cell::new(record.cursor),
+            is_recorded: Cell::new(false),
+            is_paused: Cell::new(record.paused),
             moving: RefCell::default(),
             stop: RefCell::new(None),
             changed: Notify::new(shard),

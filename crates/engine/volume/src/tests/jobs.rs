@@ -3,6 +3,8 @@
 use super::*;
 use crate::{BrickToAdd, JobState, NewJob, VolumeError};
 use braid_format::volume::brick_record::BrickState;
+use braid_format::volume::job::JobRecord;
+use braid_format::volume::keys;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -459,6 +461,34 @@ fn a_job_that_was_paused_just_before_the_end_of_the_mount_stays_paused_and_other
             assert!(!volume.status().unbalanced);
         });
     }
+}
+
+#[test]
+fn what_was_said_of_a_job_is_known_after_a_crash() {
+    let (world, store) = World::new(128 << 10, &[32, 32]);
+    let volume = world.mount(&store);
+    let after_crash = |volume: &Rc<Volume>, what: fn(&Volume)| {
+        let own = Rc::clone(volume);
+        world.shard.block_on(async move {
+            what(&own);
+            own.make_job_durable().await.unwrap();
+        });
+        let left = world.crash(&store);
+        let record = world.shard.block_on(async move { left.get(keys::JOB).await }).unwrap();
+        record.map(|bytes| JobRecord::parse(&bytes).unwrap().paused)
+    };
+    let own = Rc::clone(&volume);
+    world.shard.block_on(async move {
+        fill(&own).await;
+        own.set_weight(0, 1).await.unwrap();
+        own.set_job_speed(Some(1 << 20));
+        own.start_job(NewJob::Balance).await.unwrap();
+    });
+    assert_eq!(after_crash(&volume, |_| ()), Some(false));
+    assert_eq!(after_crash(&volume, Volume::pause_job), Some(true));
+    assert_eq!(after_crash(&volume, Volume::resume_job), Some(false));
+    assert_eq!(after_crash(&volume, Volume::cancel_job), None);
+    assert!(volume.job().is_none());
 }
 
 #[test]

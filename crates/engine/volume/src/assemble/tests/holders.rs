@@ -236,8 +236,8 @@ fn power_cuts_in_the_same_superblock_do_not_make_it_one_that_nobody_expects() {
     taken_back(&bricks, &Power::cut_with(first, 0..512));
     // Those of bricks 2 and 3 were under way together with it, and are lost.
     let forget = || {
-        for nr in 2..4 {
-            bricks.rams[nr].memory().write(0, &saved[nr]);
+        for (ram, had) in bricks.rams.iter().zip(&saved).skip(2).take(2) {
+            ram.memory().write(0, had);
         }
     };
     forget();
