@@ -153,25 +153,61 @@ impl Files {
         let _marked = self.mark(inode, &stripe);
         let (mut bytes, mut failed) = (0, None);
         for copy in 0..copies.min(stripe.rows()) {
-            match self.make_copy(inode, &stripe, copy).await {
+            match self.make_copy(inode, &stripe, copy, copies).await {
                 Ok(made) => bytes += made,
                 Err(error) => failed = Some(error),
             }
         }
-        match failed {
-            Some(error) => return Err(error),
-            None => self.free_copies_from(inode, &stripe, copies).await?,
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if (copies..stripe.rows()).any(|copy| !stripe.get(copy).is_hole()) {
+            self.may_do_without_others(inode, &stripe, copies).await?;
+            self.free_copies_from(inode, &stripe, copies).await?;
         }
         Ok(if bytes > 0 { Moved::Yes(bytes) } else { Moved::NotThere })
     }
 
-    /// Makes one copy whole, or makes it. Gives the bytes written.
-    async fn make_copy(&self, inode: &Rc<Inode>, stripe: &Stripe, copy: u8) -> Result<u64, Errno> {
+    /// Success if the first `copies` copies of a stripe are there with all that is written, and as it was written: what has rotten in
+    /// them is mended from the others first. The caller holds the stripe.
+    async fn may_do_without_others(
+        &self,
+        inode: &Rc<Inode>,
+        stripe: &Stripe,
+        copies: u8,
+    ) -> Result<(), Errno> {
+        let start = stripe.number() * self.geometry.stripe;
+        self.scrub_held(inode, start..start + self.geometry.stripe).await?;
+        let written = stripe.together().written;
+        let is_good = |copy| {
+            let extent = stripe.get(copy);
+            let misses = written & !extent.written != 0;
+            !misses && self.has_all(inode, stripe, copy)
+        };
+        if (0..copies.min(stripe.rows())).all(is_good) { Ok(()) } else { Err(Errno::Busy) }
+    }
+
+    /// What a copy of a stripe has of it is there, and its brick has lost nothing.
+    fn has_all(&self, inode: &Inode, stripe: &Stripe, copy: u8) -> bool {
+        let brick = stripe.get(copy).brick;
+        self.bricks.is_there(brick) && !self.is_stale(inode, stripe.number(), brick)
+    }
+
+    /// Makes one copy whole, or makes it. Gives the bytes written. Only the first `copies` stay: one of them that has not all of it
+    /// is made anew as long as there are others, also where its brick may come back.
+    async fn make_copy(
+        &self,
+        inode: &Rc<Inode>,
+        stripe: &Stripe,
+        copy: u8,
+        copies: u8,
+    ) -> Result<u64, Errno> {
         let (extent, together) = (stripe.get(copy), stripe.together());
+        let others_go = (copies..stripe.rows()).any(|other| !stripe.get(other).is_hole());
         let brick = self.bricks.get(extent.brick).filter(|_| !extent.is_hole());
         let is_gone = |brick: &Rc<Brick>| {
             let leaves = matches!(brick.state(), BrickState::Removing | BrickState::Lost);
-            !brick.is_there() && leaves
+            !brick.is_there() && leaves || others_go && !self.has_all(inode, stripe, copy)
         };
         if let Some(brick) = brick.filter(|brick| !is_gone(brick)) {
             let missed = together.written & !extent.written;
@@ -191,11 +227,13 @@ impl Files {
                 return Ok(filled);
             }
         }
-        let blocks = u64::from(together.blocks);
-        if blocks.saturating_sub(extent.blocks.into()) > self.inodes.room_for(inode) {
-            return Err(Errno::Quota);
+        let mut wants = wants(inode, stripe, copy);
+        if others_go {
+            // It may come to where one of those is.
+            let stay = stripe.extents().filter(|(other, _)| *other < copies && *other != copy);
+            wants.avoid = stay.map(|(_, extent)| extent.brick).collect();
         }
-        let reserved = self.extents.reserve(wants(inode, stripe, copy), blocks).await?;
+        let reserved = self.extents.reserve(wants, together.blocks.into()).await?;
         let to = (reserved.brick(), reserved.start());
         let filled = self.fill(inode, stripe, together.written, to).await?;
         self.extents.prepare_free(extent).await?;

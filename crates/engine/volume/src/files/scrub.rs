@@ -41,6 +41,18 @@ impl Files {
     /// When the store fails, or a record is damaged.
     pub async fn scrub(&self, inode: &Rc<Inode>, range: Range<u64>) -> Result<Scrubbed, Errno> {
         let _held = inode.locks.shared(range.clone()).await;
+        self.scrub_held(inode, range).await
+    }
+
+    /// The same; the caller holds the range.
+    ///
+    /// # Errors
+    /// As [`scrub`](Files::scrub).
+    pub(super) async fn scrub_held(
+        &self,
+        inode: &Rc<Inode>,
+        range: Range<u64>,
+    ) -> Result<Scrubbed, Errno> {
         let _inside = match self.go_inside(inode.ino()).await {
             Err(Errno::Stale) => return Ok(Scrubbed::default()),
             other => other?,

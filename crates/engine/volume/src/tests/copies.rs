@@ -337,6 +337,58 @@ fn the_number_of_copies_is_changed_while_the_file_is_there() {
 }
 
 #[test]
+fn fewer_copies_leave_those_that_can_be_read() {
+    for (sizes, before, after) in [(&[8, 8][..], 2, 1), (&[8, 8, 8], 3, 2), (&[8, 8, 8], 3, 1)] {
+        for missing in 0..sizes.len() {
+            let (world, store) = World::with_copies(STRIPE, sizes, before);
+            let volume = world.mount(&store);
+            let content = bytes(900_000, 11);
+            let written = content.clone();
+            world.shard.block_on(async move {
+                let ino = file(&volume, "a").await;
+                write(&volume, ino, 0, &written).await.unwrap();
+                volume.close().await.unwrap();
+            });
+            let volume = mount_without(&world, &store, &[missing]);
+            world.shard.block_on(async move {
+                let ino = volume.resolve(b"/a").await.unwrap();
+                volume.set_copies(ROOT, after).await.unwrap();
+                volume.wait_job().await.unwrap();
+                assert!(read_all(&volume, ino).await == content, "without {missing} of {sizes:?}");
+                let found = extents(&volume, ino, 3).await;
+                assert_eq!(found.len(), usize::from(after));
+                assert!(found.iter().all(|(_, brick, _)| usize::from(*brick) != missing));
+                is_well(&volume).await;
+            });
+        }
+    }
+}
+
+#[test]
+fn fewer_copies_are_right_where_one_of_those_before_had_rotten() {
+    for nr in 0..2 {
+        let (world, store) = World::with_copies(STRIPE, &[8, 8], 2);
+        let volume = world.mount(&store);
+        let ram = Arc::clone(world.bricks[nr].memory());
+        world.shard.block_on(async move {
+            let ino = file(&volume, "a").await;
+            let mut content = bytes(1 << 20, 0);
+            content[20_000..20_008].copy_from_slice(b"rot here");
+            write(&volume, ino, 0, &content).await.unwrap();
+            volume.sync().await.unwrap();
+            let mut all = vec![0; ram.len()];
+            ram.read(0, &mut all);
+            let at = all.windows(8).position(|part| part == b"rot here").expect("it has it");
+            ram.write(at, b"ROT");
+            volume.set_copies(ROOT, 1).await.unwrap();
+            volume.wait_job().await.unwrap();
+            assert!(read_all(&volume, ino).await == content);
+            is_well(&volume).await;
+        });
+    }
+}
+
+#[test]
 fn copies_are_cut_punched_reserved_and_removed_together() {
     let (world, store) = World::with_copies(STRIPE, &[8, 8, 8], 2);
     let volume = world.mount(&store);
