@@ -93,11 +93,12 @@ pub fn assemble(
     // Bricks that are of an earlier state of the volume, if that is accepted: as good as missing.
     let mut back = Vec::new();
     let ran_on = ran_on_without_metadata(&found, &newest);
+    let apart = used_apart(&found, &newest);
     for brick in found {
         let (id, name) = (brick.superblock.brick_id, brick.name().to_string());
         let generation = brick.superblock.generation;
         let behind = || (name.clone(), volume.clone());
-        match standing(&brick.superblock, &newest, &ran_on) {
+        match standing(&brick.superblock, &newest, &ran_on, &apart) {
             Standing::Member => {}
             Standing::NotYet => {
                 assembly.notes.push(format!(
@@ -218,11 +219,12 @@ enum Standing {
     Stale,
 }
 
-/// `ran_on`: see [`ran_on_without_metadata`].
+/// `ran_on`: see [`ran_on_without_metadata`]; `apart`: see [`used_apart`].
 fn standing(
     brick: &BrickSuperblock,
     newest: &BrickSuperblock,
     ran_on: &BTreeSet<[u8; 16]>,
+    apart: &BTreeSet<[u8; 16]>,
 ) -> Standing {
     let (id, generation) = (brick.brick_id, brick.generation);
     let current = generation.saturating_add(1) >= newest.generation;
@@ -234,8 +236,10 @@ fn standing(
         // It may have been given the last generation it was to get, or not. One that was missing at a mount may also have
         // got the first of two that an interruption kept from the others: without the second nothing was finished.
         let as_it_went = generation.abs_diff(away.generation) <= 1;
-        // One that is called away and is as new as the others was being taken back when that was interrupted.
-        let back = as_it_went || current || ran_on.contains(&brick.brick_uuid);
+        // One that is called away and is as new as the others was being taken back when that was interrupted, unless it was used
+        // apart from them as often as they were.
+        let taken_back = current && !apart.contains(&brick.brick_uuid);
+        let back = as_it_went || taken_back || ran_on.contains(&brick.brick_uuid);
         return if back { Standing::Back } else { Standing::Stale };
     }
     match (current, creating) {
@@ -243,6 +247,26 @@ fn standing(
         (false, true) => Standing::NotYet,
         (false, false) => Standing::Stale,
     }
+}
+
+/// The bricks that were used without those that the newest superblock is of: each calls the other away. Bricks that are taken back
+/// together call each other away, too, until that is done; but never one that was there before, and that takes them back, which
+/// both know to be there.
+fn used_apart(found: &[FoundBrick], newest: &BrickSuperblock) -> BTreeSet<[u8; 16]> {
+    let calls_away =
+        |brick: &BrickSuperblock, id: u16| brick.away.iter().any(|away| away.brick_id == id);
+    let is_current =
+        |brick: &BrickSuperblock| brick.generation.saturating_add(1) >= newest.generation;
+    let superblocks = || found.iter().map(|brick| &brick.superblock);
+    let of = |brick: &&BrickSuperblock| {
+        let is_mutual = calls_away(brick, newest.brick_id) && calls_away(newest, brick.brick_id);
+        let knows_both = |other: &BrickSuperblock| {
+            let id = other.brick_id;
+            is_current(other) && !calls_away(newest, id) && !calls_away(brick, id)
+        };
+        is_mutual && !superblocks().any(|other| knows_both(other))
+    };
+    superblocks().filter(of).map(|brick| brick.brick_uuid).collect()
 }
 
 /// The bricks that went on without the others, and yet took part in no commit that those do not know: none of them has

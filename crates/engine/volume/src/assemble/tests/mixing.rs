@@ -145,6 +145,27 @@ fn an_image_of_before_is_stale() {
 }
 
 #[test]
+fn two_halves_that_were_used_apart_are_not_put_together() {
+    let bricks = Bricks::new(&[32, 32]);
+    for alone in 0..2 {
+        let (opened, volume) = bricks.mount(bricks.assemble_some(&[alone], DEGRADED).unwrap());
+        bricks.run(async move {
+            put(&volume, if alone == 0 { "a" } else { "b" }).await;
+            volume.close().await.unwrap();
+            opened.close().await.unwrap();
+        });
+    }
+    let found = bricks.found(bricks.devices());
+    assert_eq!(found[0].superblock.generation, found[1].superblock.generation);
+    for options in [AssembleOptions::default(), TAKE_BACK] {
+        let refused = text(bricks.assemble_some(&[0, 1], options));
+        assert!(refused.contains("used apart from the others"), "{refused}");
+    }
+    let assembly = bricks.assemble_some(&[0, 1], DEGRADED).unwrap();
+    assert_eq!(assembly.bricks.len(), 1);
+}
+
+#[test]
 fn an_image_of_before_a_crash_is_stale() {
     let bricks = Bricks::new(&[32, 32]);
     let old = image(&bricks.rams[1], 32 * MIB);
