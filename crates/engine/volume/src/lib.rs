@@ -98,7 +98,7 @@ pub use extents::{Brick, BrickCounts, NoteLost, Space};
 pub use files::Moved;
 pub use grow::grow_metadata;
 pub use leases::{LeaseReader, OpenBrick};
-pub use membership::{BrickBack, BrickToAdd};
+pub use membership::{BrickBack, BrickToAdd, Gone};
 pub use mount::{BrickDevice, MountOf, noted_nowhere};
 pub use mover::NewJob;
 pub use namespace::Clock;

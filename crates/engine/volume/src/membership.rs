@@ -26,7 +26,16 @@ pub struct Membership {
     extents: Rc<ExtentMap>,
     gate: Rc<Gate>,
     /// Bricks that were detached, whose superblocks are still there.
-    gone: RefCell<Vec<Uuid>>,
+    gone: RefCell<Vec<Gone>>,
+}
+
+/// A brick that was emptied, or whose copies are all made elsewhere, and is none any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// The number that it had.
+    pub id: u16,
+    /// Its uuid.
+    pub uuid: Uuid,
 }
 
 /// A brick to be added.
@@ -317,7 +326,7 @@ impl Membership {
         }
         self.extents.placement().remove(id);
         self.transactions.set(keys::brick(id), None);
-        self.gone.borrow_mut().push(brick.uuid);
+        self.gone.borrow_mut().push(Gone { id, uuid: brick.uuid });
         self.commits.make_record_durable().await?;
         Ok(true)
     }
@@ -412,8 +421,9 @@ impl Membership {
         Ok(())
     }
 
-    /// Bricks that were detached since this was asked last: their superblocks are to be erased.
-    pub fn take_gone(&self) -> Vec<Uuid> {
+    /// Bricks that were detached since this was asked last: their superblocks are to be erased, and the others not to name them
+    /// any more.
+    pub fn take_gone(&self) -> Vec<Gone> {
         std::mem::take(&mut *self.gone.borrow_mut())
     }
 }

@@ -6,7 +6,7 @@ use crate::error::VolumeError;
 use crate::extents::{Brick, Bricks, ExtentMap, trim};
 use crate::files::Files;
 use crate::gate::Gate;
-use crate::membership::{BrickBack, BrickToAdd, Membership};
+use crate::membership::{BrickBack, BrickToAdd, Gone, Membership};
 use crate::mover::{Mover, NewJob};
 use crate::namespace::{Inodes, Namespace, Orphans};
 use crate::pace::Pace;
@@ -24,7 +24,6 @@ use braid_shard::plant::planted;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use uuid::Uuid;
 
 /// A volume on one shard, which owns all of it.
 pub struct Volume {
@@ -151,8 +150,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Bricks that were detached since this was asked last: their superblocks are to be erased.
-    pub fn take_gone(&self) -> Vec<Uuid> {
+    /// Bricks that were detached since this was asked last: their superblocks are to be erased, and the others not to name them
+    /// any more.
+    pub fn take_gone(&self) -> Vec<Gone> {
         self.membership.take_gone()
     }
 

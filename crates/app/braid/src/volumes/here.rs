@@ -10,7 +10,7 @@ use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
 use braid_shard::sync::Budget;
 use braid_volume::assemble::{self, AssembleOptions, FoundBrick, Opened};
-use braid_volume::{Clock, Volume};
+use braid_volume::{Clock, Gone, Volume};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -34,7 +34,7 @@ pub struct Here {
     /// Held while bricks that have gone are let go.
     pub(super) turn: Rc<Budget>,
     /// Bricks that the volume has let go and that could not be taken out of the superblocks.
-    stuck: RefCell<Vec<Uuid>>,
+    stuck: RefCell<Vec<Gone>>,
     /// It is coming to its end.
     pub(super) closing: Cell<bool>,
     /// The bricks that are behind a network, which may be there again by themselves.
@@ -185,7 +185,7 @@ fn look_after(here: &Rc<Here>, gone: OnGone) {
                 );
             }
             told = error;
-            for uuid in here.let_go().await {
+            for uuid in here.let_go(false).await {
                 let gone = Arc::clone(&gone);
                 // The shard does not wait for what is noted in files.
                 std::thread::spawn(move || gone(uuid));
@@ -195,40 +195,44 @@ fn look_after(here: &Rc<Here>, gone: OnGone) {
 }
 
 impl Here {
-    /// The number of a brick that the superblocks know.
-    fn id_of(&self, uuid: Uuid) -> Option<u16> {
+    /// The superblocks know a brick: it is there, or they call it away.
+    fn is_known(&self, gone: &Gone) -> bool {
         let superblocks = &self.opened.superblocks;
-        let is = |id: &u16| {
-            let brick = superblocks.brick(*id);
-            brick.is_some_and(|(_, superblock)| superblock.brick_uuid == uuid.into_bytes())
-        };
-        superblocks.present().into_iter().find(is)
+        match superblocks.brick(gone.id) {
+            Some((_, superblock)) => superblock.brick_uuid == gone.uuid.into_bytes(),
+            None => superblocks.away().contains(&gone.id),
+        }
     }
 
     /// What the volume has let go its superblocks let go too. Gives what is no brick any more; what cannot be let go now
-    /// is tried again the next time.
-    async fn let_go(&self) -> Vec<Uuid> {
+    /// is tried again the next time. At the end of a mount, `only_missing`, those that are there are left to the next one.
+    async fn let_go(&self, only_missing: bool) -> Vec<Uuid> {
         let _turn = self.turn.take(1).await;
-        let mut gone = Vec::new();
+        let mut let_go = Vec::new();
         let before = self.stuck.take();
-        for uuid in before.iter().copied().chain(self.volume.take_gone()) {
-            let Some(id) = self.id_of(uuid) else { continue };
-            let removed = self.opened.brick_removed(id).await;
-            if let Err(error) = &removed
-                && !before.contains(&uuid)
-            {
-                tracing::error!(brick = id, "letting the brick go: {error}");
+        for gone in before.iter().copied().chain(self.volume.take_gone()) {
+            if !self.is_known(&gone) {
+                continue;
             }
-            match self.id_of(uuid) {
+            if only_missing && self.opened.superblocks.brick(gone.id).is_some() {
+                self.stuck.borrow_mut().push(gone);
+                continue;
+            }
+            let removed = self.opened.brick_removed(gone.id).await;
+            if let Err(error) = &removed
+                && !before.contains(&gone)
+            {
+                tracing::error!(brick = gone.id, "letting the brick go: {error}");
+            }
+            if self.is_known(&gone) {
                 // Its superblocks and its lock stay: the metadata may lie on it.
-                Some(_) => self.stuck.borrow_mut().push(uuid),
-                None => {
-                    self.remote.borrow_mut().remove(&uuid);
-                    gone.push(uuid);
-                }
+                self.stuck.borrow_mut().push(gone);
+            } else {
+                self.remote.borrow_mut().remove(&gone.uuid);
+                let_go.push(gone.uuid);
             }
         }
-        gone
+        let_go
     }
 
     /// Has the superblocks say what each brick is for, its weight, and which have failed.
@@ -265,6 +269,8 @@ pub async fn take_down(shard: &Shard, key: u64) -> Result<()> {
     let Some(here) = shard.local::<Volumes>().volumes.borrow_mut().remove(&key) else {
         return Ok(());
     };
+    // One that was removed a moment ago is not to be missed at the next mount.
+    here.let_go(true).await;
     // A brick that is being used again, or let go, is it first.
     here.closing.set(true);
     let _turn = here.turn.take(1).await;

@@ -128,7 +128,11 @@ impl Volumes {
 
     /// A brick was emptied and let go.
     pub fn brick_gone(&self, hosted: &Hosted, uuid: Uuid, arrays: &dyn Arrays) {
-        let Some(held) = hosted.let_go(uuid) else { return };
+        let Some(held) = hosted.let_go(uuid) else {
+            // It was missing: the next mount is not to look for it.
+            self.note_bricks(hosted, None);
+            return;
+        };
         let name = held.name.clone();
         let array = held.name.strip_prefix(braid_array::stacking::PREFIX).map(str::to_string);
         drop(held);

@@ -41,6 +41,47 @@ fn having(scene: &Scene, mark: &[u8]) -> Vec<&'static str> {
 }
 
 #[test]
+fn a_missing_brick_that_was_removed_is_not_missed_at_the_next_mount() {
+    let Some(scene) = Scene::new(&BRICKS) else { return };
+    scene.run("create pool a b c --copies 2").ok();
+    scene.run("mount pool mnt").ok();
+    write(&scene, 0..4, 0);
+    scene.unmount("pool");
+    fs::rename(scene.place.path("a"), scene.place.path("away")).unwrap();
+    scene.run("mount pool mnt --degraded").ok();
+    scene.run("remove pool 0").ok();
+    scene.unmount("pool");
+    scene.run("mount pool mnt").ok();
+    read(&scene, 0..4, 0);
+    scene.unmount("pool");
+    // It comes back, and is left out.
+    fs::rename(scene.place.path("away"), scene.place.path("a")).unwrap();
+    scene.run("mount pool mnt a b c").ok();
+    read(&scene, 0..4, 0);
+    scene.unmount("pool");
+}
+
+#[test]
+fn fewer_copies_while_a_brick_is_away_lose_nothing() {
+    let Some(scene) = Scene::new(&BRICKS) else { return };
+    scene.run("create pool a b --copies 2").ok();
+    scene.run("mount pool mnt").ok();
+    write(&scene, 0..6, 0);
+    scene.unmount("pool");
+    fs::rename(scene.place.path("b"), scene.place.path("away")).unwrap();
+    scene.run("mount pool mnt --degraded").ok();
+    scene.run("copies pool 1").ok();
+    read(&scene, 0..6, 0);
+    scene.run("check pool").ok();
+    // As its refusal said before: then the brick can go.
+    scene.run("remove pool 1").ok();
+    scene.unmount("pool");
+    scene.run("mount pool mnt").ok();
+    read(&scene, 0..6, 0);
+    scene.unmount("pool");
+}
+
+#[test]
 fn a_brick_that_is_lost_takes_no_file_along_and_is_filled_when_it_is_back() {
     let Some(scene) = Scene::new(&BRICKS) else { return };
     scene.run("create pool a b c --copies 2").ok();

@@ -36,6 +36,11 @@ fn a_folder_takes_no_more_than_its_limit() {
 
     let full = fill(&scene, "home/more", 3 * MIB).unwrap_err();
     assert_eq!(full.kind(), ErrorKind::QuotaExceeded, "{full}");
+    // A writer that does not ask for more than that is told, too.
+    let mut much = File::create(scene.file("home/more")).unwrap();
+    let full = much.write_all(&vec![1; 6 << 20]).unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::QuotaExceeded, "{full}");
+    drop(much);
     fs::write(scene.file("home/third"), "").unwrap();
     let many = fs::write(scene.file("home/fourth"), "").unwrap_err();
     assert_eq!(many.kind(), ErrorKind::QuotaExceeded, "{many}");

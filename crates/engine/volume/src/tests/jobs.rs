@@ -1,7 +1,7 @@
 //! Stripes that move while files are read and written.
 
 use super::*;
-use crate::{BrickToAdd, JobState, NewJob, VolumeError};
+use crate::{BrickToAdd, Gone, JobState, NewJob, VolumeError};
 use braid_format::volume::brick_record::BrickState;
 use braid_format::volume::job::JobRecord;
 use braid_format::volume::keys;
@@ -83,7 +83,7 @@ fn a_brick_that_is_added_gets_its_share_and_one_that_is_removed_gives_all_back()
         // Earlier writes to this brick are not part of the difference.
         assert_eq!(run(&volume, NewJob::Remove { brick: 0 }).await, used.saturating_sub(written));
         assert!(volume.brick(0).is_none());
-        assert_eq!(volume.take_gone(), [Uuid::from_u128(1)]);
+        assert_eq!(volume.take_gone(), [Gone { id: 0, uuid: Uuid::from_u128(1) }]);
         check_all(&volume, &files).await;
         // A balanced volume stays as it is.
         assert_eq!(run(&volume, NewJob::Balance).await, 0);
