@@ -16,7 +16,8 @@ use braid_shard::{Buf, BufMut};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Free space below which writers are told of errors at once, in bytes, or this part of the volume.
+/// Free space, or room below a limit, with less than which writers are told of errors at once, in bytes; of free space less where
+/// that is more than this part of the volume.
 const NEARLY_FULL_BYTES: u64 = 256 << 20;
 const NEARLY_FULL_PART: u64 = 16;
 /// Bytes of metadata that a file takes, about: for `df -i`.
@@ -252,16 +253,15 @@ impl FileSystem for Volume {
     }
 
     fn is_nearly_full(&self, ino: Ino) -> bool {
-        let (used, all) = self.usage();
-        let near = |left: u64, all: u64| {
-            left.saturating_mul(BLOCK)
-                < NEARLY_FULL_BYTES.min(all.saturating_mul(BLOCK) / NEARLY_FULL_PART)
-        };
         // It was opened, so it is in memory.
-        let project = self.inodes.known(ino).map_or(0, |inode| inode.with(|record| record.project));
+        let known = self.inodes.known(ino);
+        let known = known.map(|inode| inode.with(|record| (record.project, record.copies)));
+        let (project, copies) = known.unwrap_or((0, 1));
+        let near = |left: u64, bytes: u64| left.saturating_mul(BLOCK) < bytes;
+        let all = self.usage().1.saturating_mul(BLOCK);
         let room = self.projects.room(project);
-        near(all - used, all)
-            || room != UNLIMITED && near(room, self.projects.get(project).blocks_max)
+        near(self.bricks.room_for(copies), NEARLY_FULL_BYTES.min(all / NEARLY_FULL_PART))
+            || room != UNLIMITED && near(room, NEARLY_FULL_BYTES)
     }
 
     fn is_shared(&self, ino: Ino) -> bool {
@@ -359,6 +359,8 @@ impl FileSystem for Volume {
 
     async fn space(&self, ino: Ino) -> Result<Space, Errno> {
         let (used, all) = self.usage();
+        let (project, copies) =
+            self.inodes.get(ino).await?.with(|record| (record.project, record.copies));
         let store = self.transactions.store().space();
         let room = room_of(&store);
         let files_free = room.saturating_sub(store.used) / BYTES_PER_FILE;
@@ -366,12 +368,11 @@ impl FileSystem for Volume {
             block: BLOCK as u32,
             blocks: all,
             free: all - used,
-            available: all - used,
+            available: self.bricks.room_for(copies),
             files: room / BYTES_PER_FILE,
             files_free,
             name_max: NAME_MAX as u32,
         };
-        let project = self.inodes.get(ino).await?.with(|record| record.project);
         Ok(self.space_of(project, whole))
     }
 

@@ -152,6 +152,18 @@ impl Bricks {
         })
     }
 
+    /// Free blocks that files with so many copies can take: not those of a brick that has more room than all others together, where
+    /// each copy is to be on another one.
+    pub fn room_for(&self, copies: u8) -> u64 {
+        let mut free: Vec<u64> = {
+            let table = self.table.borrow();
+            let counted = table.values().filter(|brick| brick.takes_data() && brick.is_there());
+            counted.map(|brick| brick.space.blocks() - brick.space.used()).collect()
+        };
+        free.sort_unstable();
+        room_apart(&free, copies.into())
+    }
+
     /// For requests to several bricks that are awaited together.
     pub fn start(&self) -> IoSet {
         self.io.start()
@@ -395,5 +407,34 @@ impl Bricks {
         } else {
             tracing::warn!(brick = %name, "{error}");
         }
+    }
+}
+
+/// The blocks that copies on different bricks can take, of bricks with so many free ones, ascending.
+fn room_apart(free: &[u64], copies: usize) -> u64 {
+    let copies = copies.clamp(1, free.len().max(1));
+    // Each of the emptiest bricks can have one copy of all; what the others have left is for the other copies.
+    let of = |emptiest: usize| {
+        let rest = free.get(..free.len().saturating_sub(emptiest)).unwrap_or_default();
+        rest.iter().sum::<u64>() / (copies - emptiest) as u64
+    };
+    (0..copies).map(of).min().unwrap_or(0) * copies as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::room_apart;
+
+    #[test]
+    fn copies_have_the_room_that_is_on_different_bricks() {
+        assert_eq!(room_apart(&[], 2), 0);
+        assert_eq!(room_apart(&[5, 7], 1), 12);
+        assert_eq!(room_apart(&[6, 6], 2), 12);
+        assert_eq!(room_apart(&[0, 1000], 2), 0);
+        assert_eq!(room_apart(&[100, 1000], 2), 200);
+        assert_eq!(room_apart(&[100, 300, 1000], 2), 800);
+        assert_eq!(room_apart(&[10, 10, 10], 2), 30);
+        assert_eq!(room_apart(&[5, 10, 100, 100], 3), 45);
+        assert_eq!(room_apart(&[50], 3), 50, "one brick alone has one copy");
     }
 }

@@ -27,6 +27,54 @@ async fn assert_sound(volume: &Volume) {
 }
 
 #[test]
+fn copies_that_were_missed_are_made_again_beyond_a_limit() {
+    let (world, store) = World::with_copies(128 << 10, &[16, 16], 2);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let top = folder(&volume, ROOT, "top").await;
+        volume.limit_folder(top, limits(MIB, 10)).await.unwrap();
+        volume.close().await.unwrap();
+    });
+    let mut from = world.mount_of(&store);
+    from.devices.pop();
+    let shard = world.shard.clone();
+    let volume = world.shard.block_on(async move { Volume::mount(&shard, from).await }).unwrap();
+    world.shard.block_on(async move {
+        let top = volume.resolve(b"/top").await.unwrap();
+        let ino = make(&volume, top, "a", Kind::File).await.unwrap().attr.ino;
+        // With one brick there is one copy, which the limit has room for.
+        write(&volume, ino, 0, &vec![1; MIB as usize]).await.unwrap();
+        volume.close().await.unwrap();
+    });
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let _ = volume.start_job(crate::NewJob::Copies).await;
+        volume.wait_job().await.unwrap();
+        assert!(!volume.status().incomplete);
+        let project = only_project(&volume).await;
+        assert_eq!(project.bytes, 2 * MIB);
+        let ino = volume.resolve(b"/top/a").await.unwrap();
+        assert_eq!(write(&volume, ino, MIB, &[1; 4096]).await, Err(Errno::Quota));
+        assert_sound(&volume).await;
+    });
+}
+
+#[test]
+fn writers_are_told_at_once_where_little_is_left_below_a_limit() {
+    let (world, store) = World::new(128 << 10, &[600]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let top = folder(&volume, ROOT, "top").await;
+        let ino = make(&volume, top, "a", Kind::File).await.unwrap().attr.ino;
+        for (limit, near) in [(4 * MIB, true), (255 * MIB, true), (300 * MIB, false)] {
+            volume.limit_folder(top, limits(limit, 10)).await.unwrap();
+            assert_eq!(volume.is_nearly_full(ino), near, "{limit}");
+        }
+        assert!(!volume.is_nearly_full(ROOT));
+    });
+}
+
+#[test]
 fn a_folder_with_a_limit_takes_so_much_and_no_more() {
     let (world, store) = World::new(128 << 10, &[32]);
     let volume = world.mount(&store);
