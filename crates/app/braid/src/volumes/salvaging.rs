@@ -10,7 +10,7 @@ use braid_device::file::Mode;
 use braid_format::volume::inode::{InodeRecord, Stamp};
 use braid_format::volume::snapshot::{LISTING_NAME, file_of, in_snapshot, snapshot_of};
 use braid_shard::Shard;
-use braid_volume::assemble::{FoundBrick, examine};
+use braid_volume::assemble::{FoundBrick, examine_to_save};
 use braid_volume::salvage::{self, LostRange, Salvage, SnapshotOf};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Timespec, Timestamps, Uid, XattrFlags};
 use serde::Serialize;
@@ -93,11 +93,14 @@ pub fn salvage(bricks: &[String], into: &Path, snapshots: bool) -> Result<Outcom
         let mut found: Vec<FoundBrick> = Vec::new();
         for (brick, opener) in openers {
             let opened = match opener.open(&shard) {
-                Ok(device) => examine(&shard, device).await.map_err(anyhow::Error::from),
+                Ok(device) => examine_to_save(&shard, device).await.map_err(anyhow::Error::from),
                 Err(error) => Err(error.into()),
             };
             match opened {
-                Ok(brick) => found.push(brick),
+                Ok(brick) => {
+                    notes.extend(brick.notes.iter().cloned());
+                    found.push(brick);
+                }
                 Err(error) => notes.push(format!("{brick} cannot be used: {error:#}")),
             }
         }
@@ -535,7 +538,7 @@ mod tests {
         };
         let plan = assemble::plan_create(&new, &[plan])?;
         assemble::create(shard, plan, &[Rc::clone(&device)], here::clock()).await?;
-        let found = vec![examine(shard, device).await?];
+        let found = vec![examine_to_save(shard, device).await?];
         let assembly = assemble::assemble(found, assemble::AssembleOptions::default())?;
         let opened = assemble::open(shard, assembly, here::clock(), CACHE_BYTES).await?;
         let volume = Volume::mount(shard, opened.mount_of()).await?;
@@ -560,7 +563,7 @@ mod tests {
         let done = on_shard::run(shards.remotes().first().unwrap(), move |shard| async move {
             let ram = Ram::new("ram", 32 << 20);
             let ino = with_a_snapshot(&shard, ram.device()).await?;
-            let found = vec![examine(&shard, ram.device()).await?];
+            let found = vec![examine_to_save(&shard, ram.device()).await?];
             let volume = salvage::open(&shard, found, CACHE_BYTES).await?;
             let one = volume.snapshots().await.found.remove(0);
             let taken = BTreeMap::from([(snapshot_of(one.root), one.name)]);

@@ -264,7 +264,7 @@ fn used_apart(found: &[FoundBrick], newest: &BrickSuperblock) -> BTreeSet<[u8; 1
             let id = other.brick_id;
             is_current(other) && !calls_away(newest, id) && !calls_away(brick, id)
         };
-        is_mutual && !superblocks().any(|other| knows_both(other))
+        is_mutual && !superblocks().any(knows_both)
     };
     superblocks().filter(of).map(|brick| brick.brick_uuid).collect()
 }

@@ -45,6 +45,26 @@ impl fmt::Debug for FoundBrick {
 /// # Errors
 /// [`AssembleError::NotABrick`] where it holds none; else why what it holds cannot be used.
 pub async fn examine(shard: &Shard, device: Rc<dyn Device>) -> Result<FoundBrick, AssembleError> {
+    look_at(shard, device, false).await
+}
+
+/// The same of a brick from which files are only to be saved: also of one whose first block holds something else by now, which is
+/// refused otherwise because it may be somebody's.
+///
+/// # Errors
+/// As [`examine`].
+pub async fn examine_to_save(
+    shard: &Shard,
+    device: Rc<dyn Device>,
+) -> Result<FoundBrick, AssembleError> {
+    look_at(shard, device, true).await
+}
+
+async fn look_at(
+    shard: &Shard,
+    device: Rc<dyn Device>,
+    to_save: bool,
+) -> Result<FoundBrick, AssembleError> {
     let info = device.info().clone();
     let name = || info.name.clone();
     fits(&info.name, info.logical_block)?;
@@ -66,14 +86,27 @@ pub async fn examine(shard: &Shard, device: Rc<dyn Device>) -> Result<FoundBrick
     }
     let bytes = |read: &'_ Result<BufMut, IoError>| read.as_ref().ok().map(|buf| buf.to_vec());
     let (first, second) = (bytes(&first), bytes(&second));
-    let chosen =
-        choose(first.as_deref(), second.as_deref().map(|bytes| (second_at, bytes)), info.size);
+    let second = second.as_deref().map(|bytes| (second_at, bytes));
+    let mut chosen = choose(first.as_deref(), second, info.size);
+    let is_overwritten = matches!(chosen, Err(BrickError::Overwritten { .. }));
+    if is_overwritten && to_save {
+        chosen = choose(None, second, info.size);
+    }
     match chosen {
         Ok(chosen) => {
-            let notes = chosen.other.iter().map(|error| {
-                format!("{}: one of its two superblocks is damaged and is written again at the mount ({error})", info.name)
-            });
-            let notes = notes.collect();
+            let note = |error: &BrickError| {
+                let (name, is) = (&info.name, "one of its two superblocks is damaged");
+                match (is_overwritten, to_save) {
+                    (true, _) => format!(
+                        "{name}: its first 4096 bytes hold something else than its superblock; the one at its end was taken"
+                    ),
+                    (false, true) => format!("{name}: {is}; the other one was taken ({error})"),
+                    (false, false) => {
+                        format!("{name}: {is} and is written again at the mount ({error})")
+                    }
+                }
+            };
+            let notes = chosen.other.iter().map(note).collect();
             let begin_with = match (chosen.from, chosen.other_is_stale) {
                 (Copy::First, true) => Half::Second,
                 _ => Half::First,

@@ -26,7 +26,7 @@ mod unmounted;
 pub use choose::{AssembleOptions, Assembly, assemble};
 pub use create::create;
 pub use error::{AssembleError, BrickOf};
-pub use examine::{FoundBrick, examine};
+pub use examine::{FoundBrick, examine, examine_to_save};
 pub use open::{Opened, open};
 pub use plan::{BrickPlan, CreatePlan, NewVolume, plan_create, weight_of};
 pub use store::BrickStore;

@@ -7,6 +7,24 @@ use braid_format::volume::keys;
 use braid_format::volume::snapshot::{file_of, in_snapshot, snapshot_of};
 
 #[test]
+fn a_brick_whose_first_block_was_overwritten_is_read_by_its_second_superblock() {
+    let bricks = Bricks::new(&[32]);
+    let ino = bricks.with(|volume| async move { put(&volume, "a").await });
+    bricks.rams[0].memory().write(0, &[0xa5; 4096]);
+    let (shard, device) = (bricks.shard.clone(), bricks.rams[0].device());
+    bricks.run(async move {
+        // Somebody may want what is there now: nothing is mounted.
+        let refused = examine(&shard, Rc::clone(&device)).await.map(drop).unwrap_err();
+        assert!(matches!(refused, AssembleError::Superblock { .. }), "{refused}");
+        let found = examine_to_save(&shard, device).await.unwrap();
+        assert!(found.notes[0].contains("the one at its end was taken"), "{:?}", found.notes);
+        let volume = salvage::open(&shard, vec![found], CACHE).await.unwrap();
+        assert!(volume.inode(ino).await.unwrap().is_some());
+        volume.close().await;
+    });
+}
+
+#[test]
 fn a_file_that_only_a_snapshot_has_is_found_when_its_name_is_lost() {
     let bricks = Bricks::new(&[32, 32]);
     let ino = bricks.with(|volume| async move {
