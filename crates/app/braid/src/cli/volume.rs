@@ -346,6 +346,8 @@ pub struct Salvage {
     /// Answer in JSON.
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub control: Control,
 }
 
 /// `braid volume unmount` names what `mount` made; `host` is what serves it.

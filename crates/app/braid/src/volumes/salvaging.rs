@@ -3,12 +3,18 @@
 //! The engine's `salvage` gives records and bytes; here they become files. Invariants: a file in `files/` has every byte that
 //! the metadata names; nothing is written outside the folder, whatever names the metadata has.
 
-use crate::members::parse_brick;
+use crate::exit::refused;
+use crate::members::{Member, parse_brick};
 use crate::on_shard;
 use anyhow::{Context, Result, bail};
+use braid_control::protocol::Code;
+use braid_control::protocol::volume::ListedVolume;
 use braid_device::file::Mode;
+use braid_device::{OpenError, Opener};
+use braid_format::brick::{BrickSuperblock, VolumeState};
 use braid_format::volume::inode::{InodeRecord, Stamp};
 use braid_format::volume::snapshot::{LISTING_NAME, file_of, in_snapshot, snapshot_of};
+use braid_nbd::ExportUri;
 use braid_shard::Shard;
 use braid_volume::assemble::{FoundBrick, examine_to_save};
 use braid_volume::salvage::{self, LostRange, Salvage, SnapshotOf};
@@ -20,6 +26,8 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use uuid::Uuid;
 
 /// Bytes of the metadata that are kept in memory.
 const CACHE_BYTES: usize = 64 << 20;
@@ -67,14 +75,18 @@ pub struct Rotten {
 }
 
 /// Copies all that can be had from these bricks to the folder `into`, which is made or must be empty; also what snapshots show,
-/// with `snapshots`.
+/// with `snapshots`. `mounted` are the volumes that are known to be mounted.
 ///
 /// # Errors
-/// When no copy of the metadata can be opened, or the folder cannot be written to.
-pub fn salvage(bricks: &[String], into: &Path, snapshots: bool) -> Result<Outcome> {
+/// When the volume is mounted, no copy of the metadata can be opened, or the folder cannot be written to.
+pub fn salvage(
+    bricks: &[String],
+    into: &Path,
+    snapshots: bool,
+    mounted: &[ListedVolume],
+) -> Result<Outcome> {
     let doing = || format!("making a folder to copy to: {}", into.display());
-    fs::create_dir_all(into).with_context(doing)?;
-    if fs::read_dir(into).with_context(doing)?.next().is_some() {
+    if into.exists() && fs::read_dir(into).with_context(doing)?.next().is_some() {
         bail!("{}: it is not empty; name a new folder (--into)", into.display());
     }
     let shards = on_shard::start_shards(1)?;
@@ -82,30 +94,75 @@ pub fn salvage(bricks: &[String], into: &Path, snapshots: bool) -> Result<Outcom
     let mut openers = Vec::new();
     let mut notes = Vec::new();
     for brick in bricks {
-        let opened = parse_brick(brick).and_then(|brick| Ok(brick.prepare(Mode::Examine)?));
-        match opened {
-            Ok(opener) => openers.push((brick.clone(), opener)),
+        match parse_brick(brick).and_then(|member| prepare(&member)) {
+            Ok((opener, used)) => openers.push((brick.clone(), opener, used)),
             Err(error) => notes.push(format!("{brick} cannot be used: {error:#}")),
         }
     }
-    let into = into.to_path_buf();
+    let (into, mounted) = (into.to_path_buf(), mounted.to_vec());
     on_shard::run(home, move |shard| async move {
         let mut found: Vec<FoundBrick> = Vec::new();
-        for (brick, opener) in openers {
+        for (brick, opener, used) in openers {
             let opened = match opener.open(&shard) {
                 Ok(device) => examine_to_save(&shard, device).await.map_err(anyhow::Error::from),
                 Err(error) => Err(error.into()),
             };
             match opened {
-                Ok(brick) => {
-                    notes.extend(brick.notes.iter().cloned());
-                    found.push(brick);
+                Ok(one) => {
+                    refuse_used((&brick, used), &one.superblock, &mounted)?;
+                    notes.extend(one.notes.iter().cloned());
+                    // No lock keeps other machines from it.
+                    if ExportUri::is_meant(&brick)
+                        && one.superblock.volume_state == VolumeState::Mounted
+                    {
+                        notes.push(format!(
+                            "{brick} says that the volume is mounted, on another machine perhaps, or was when its server was \
+                             killed: where it is mounted, what is copied here is an old state"
+                        ));
+                    }
+                    found.push(one);
                 }
                 Err(error) => notes.push(format!("{brick} cannot be used: {error:#}")),
             }
         }
+        fs::create_dir_all(&into)
+            .with_context(|| format!("making a folder to copy to: {}", into.display()))?;
         copy(&shard, found, (into, snapshots), notes).await
     })?
+}
+
+/// Opens a brick so that nobody writes to it meanwhile; where somebody does already, to look at it only, and why.
+fn prepare(member: &Member) -> Result<(Arc<dyn Opener>, Option<OpenError>)> {
+    match member.prepare(Mode::ReadOnly) {
+        Ok(opener) => Ok((opener, None)),
+        Err(used) => Ok((member.prepare(Mode::Examine)?, Some(used))),
+    }
+}
+
+/// Refuses a brick of a volume that is mounted, or which somebody else has open: what is read of it is an old state, in which
+/// nothing seems to be lost.
+fn refuse_used(
+    (brick, used): (&str, Option<OpenError>),
+    superblock: &BrickSuperblock,
+    mounted: &[ListedVolume],
+) -> Result<()> {
+    let name = superblock.volume_name.as_str();
+    let uuid = Uuid::from_bytes(superblock.volume_uuid).to_string();
+    let why = match (mounted.iter().find(|one| one.uuid == uuid), used) {
+        (Some(ListedVolume { name, dir: Some(dir), .. }), _) => {
+            format!("it is mounted at {dir}; `braid volume unmount {name}` first")
+        }
+        (Some(ListedVolume { name, .. }), _) => {
+            format!("it is mounted; `braid volume unmount {name}` first")
+        }
+        (None, Some(used)) => format!(
+            "its brick {brick} is in use, by a server with another control socket (--control) perhaps, which has the \
+             volume mounted: unmount it there first: {}",
+            used.why
+        ),
+        (None, None) => return Ok(()),
+    };
+    Err(refused(Code::InUse, format!("salvaging volume {name}: {why}")))
 }
 
 async fn copy(

@@ -146,6 +146,21 @@ fn all_files_are_copied_off_whole_bricks_with_what_belongs_to_them() {
 }
 
 #[test]
+fn of_a_volume_that_is_mounted_nothing_is_copied() {
+    let Some(filled) = Filled::new() else { return };
+    filled.place.run("volume mount pool mnt").ok();
+    let words =
+        ["salvaging volume pool", "is mounted at", "/mnt; `braid volume unmount pool` first"];
+    filled.place.run("volume salvage a b c --into out").refused(2, &words);
+    assert!(!filled.place.path("out").exists());
+    // The server is asked at its socket; the locks of the bricks say it all the same.
+    let other = ["a is in use", "another control socket", "unmount it there first"];
+    filled.place.run("volume salvage a --into out --control none.sock").refused(2, &other);
+    filled.place.run("volume unmount pool").ok();
+    filled.salvage("a b c", "out");
+}
+
+#[test]
 fn without_a_brick_what_it_had_is_lost_and_nothing_else() {
     let Some(filled) = Filled::new() else { return };
     for (bricks, into) in [("a b", "ab"), ("a c", "ac"), ("a", "one"), ("c", "last")] {

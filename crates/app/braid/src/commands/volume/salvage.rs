@@ -1,23 +1,43 @@
 //! `braid volume salvage`: what was copied, and what is lost.
 
+use super::asking::{ask, connect, unexpected};
+use crate::cli::Control;
 use crate::cli::volume::Salvage;
+use crate::client::Client;
 use crate::exit::DEGRADED;
 use crate::output::{self, size};
 use crate::volumes::salvaging::{self, Outcome};
 use anyhow::Result;
+use braid_control::protocol::volume::{ListedVolume, VolumeAnswer, VolumeRequest};
 use std::process::ExitCode;
 
 /// Lines about what is lost that are shown; all are in the file.
 const SHOWN: usize = 20;
 
 pub fn run(options: &Salvage) -> Result<ExitCode> {
-    let outcome = salvaging::salvage(&options.bricks, &options.into, options.snapshots)?;
+    // The locks of bricks say that they are in use; this says by what, and of bricks without locks as well.
+    let mounted = mounted(&options.control).unwrap_or_else(|error| {
+        output::note(format!("note: what is mounted here is not known: {error:#}"));
+        Vec::new()
+    });
+    let outcome = salvaging::salvage(&options.bricks, &options.into, options.snapshots, &mounted)?;
     if options.json {
         output::json_line(&outcome)?;
     } else {
         output::line(text(&outcome, &options.into.display().to_string()))?;
     }
     Ok(ExitCode::from(if outcome.lost.is_empty() { 0 } else { DEGRADED }))
+}
+
+/// The volumes that the server has, where one is running.
+fn mounted(control: &Control) -> Result<Vec<ListedVolume>> {
+    if !Client::is_listening(&control.path()) {
+        return Ok(Vec::new());
+    }
+    match ask(&mut connect(control)?, VolumeRequest::List)? {
+        VolumeAnswer::List { volumes } => Ok(volumes),
+        other => Err(unexpected(other)),
+    }
 }
 
 fn text(outcome: &Outcome, into: &str) -> String {
