@@ -1,4 +1,5 @@
-//! Limits of folders: a folder with one has a project of its own, which everything below it gets.
+//! Limits of folders: a folder with one has a project of its own, which everything below it gets. A folder that was given a
+//! project (chattr -p) keeps that, and the limit is that of all that have it.
 //!
 //! Giving a project to what is below a folder is a walk in small steps, each a change of whole files that leaves sums and files
 //! agreeing. The folder's own record comes first, so that what is made meanwhile gets the project at once; the record of the
@@ -80,23 +81,36 @@ impl Volume {
         Ok(())
     }
 
+    /// The project whose limit that of a folder is; `None`: it has none of its own.
+    ///
+    /// # Errors
+    /// When it is no folder.
+    pub async fn project_of(&self, folder: Ino) -> Result<Option<u32>, VolumeError> {
+        let doing = "looking at the project of a folder";
+        let inode = self.inodes.directory(folder).await;
+        let inode = inode.map_err(|errno| VolumeError::File { doing, errno })?;
+        Ok(self.own_project(&inode))
+    }
+
+    /// The project that a folder was given by a limit, or by somebody who chose its number (chattr -p); not that of a folder with
+    /// a limit above.
+    fn own_project(&self, folder: &Inode) -> Option<u32> {
+        let id = folder.with(|record| record.project);
+        let of = self.projects.get(id).folder;
+        (id != 0 && (of == 0 || of == folder.ino())).then_some(id)
+    }
+
     /// The limits of a folder; those of one that has no project of its own are none.
     ///
     /// # Errors
     /// When it is no folder.
     pub async fn limits_of(&self, folder: Ino) -> Result<Limits, VolumeError> {
-        let doing = "looking at the limits of a folder";
-        let inode = self.inodes.directory(folder).await;
-        let inode = inode.map_err(|errno| VolumeError::File { doing, errno })?;
-        let record = self.projects.get(inode.with(|record| record.project));
-        Ok(match record.folder == folder {
-            true => limits_in(&record),
-            false => Limits::default(),
-        })
+        let id = self.project_of(folder).await?;
+        Ok(id.map_or(Limits::default(), |id| limits_in(&self.projects.get(id))))
     }
 
-    /// Limits what is in a folder, and gives it a project of its own if it has none. Durable when this comes back. Gives
-    /// the project.
+    /// Limits what is in a folder, and gives it a project of its own if it has none. One that was chosen for it (chattr -p)
+    /// stays: it has the limit then, with all that have it. Durable when this comes back. Gives the project.
     ///
     /// # Errors
     /// When it is no folder, or the volume's root; when something below it cannot be read: the next mount goes on.
@@ -109,17 +123,17 @@ impl Volume {
             let why = "the volume itself has the size of its bricks: a limit is for a folder in it";
             return Err(VolumeError::Refused(why.into()));
         }
-        let own = inode.with(|record| record.project);
-        let id = match own != 0 && self.projects.get(own).folder == folder {
-            true => own,
-            false => {
+        let id = match self.own_project(&inode) {
+            Some(own) => own,
+            None => {
+                let from = inode.with(|record| record.project);
                 let id = self.projects.new_id();
                 let id = id.ok_or_else(|| {
                     VolumeError::Refused("no number for a project is left".into())
                 })?;
                 self.projects.edit(id, |record| {
                     record.folder = folder;
-                    record.moving = Some(Moving { from: own, to: id });
+                    record.moving = Some(Moving { from, to: id });
                 });
                 id
             }
@@ -130,8 +144,8 @@ impl Volume {
         Ok(id)
     }
 
-    /// Takes the limit of a folder away, and its project: what is in it belongs to that of the folder above again. Durable when
-    /// this comes back.
+    /// Takes the limit of a folder away, and its project: what is in it belongs to that of the folder above again. A project that
+    /// was chosen for it (chattr -p) stays, without limits. Durable when this comes back.
     ///
     /// # Errors
     /// When the folder has no limit of its own; as [`limit_folder`](Volume::limit_folder).
@@ -140,12 +154,20 @@ impl Volume {
         self.writable_for(doing)?;
         let failed = |errno| VolumeError::File { doing, errno };
         let inode = self.inodes.directory(folder).await.map_err(failed)?;
-        let (id, parent) = inode.with(|record| (record.project, record.parent));
-        if id == 0 || self.projects.get(id).folder != folder {
-            return Err(VolumeError::Refused(
-                "it has no limit of its own; see: braid volume quota".into(),
-            ));
-        }
+        let id = self.own_project(&inode).map(|id| (id, self.projects.get(id)));
+        let id = match id {
+            Some((id, record)) if record.folder == folder => id,
+            Some((id, record)) if limits_in(&record) != Limits::default() => {
+                self.limit_project(id, Limits::default())?;
+                return self.sync_all().await.map_err(failed);
+            }
+            _ => {
+                return Err(VolumeError::Refused(
+                    "it has no limit of its own; see: braid volume quota".into(),
+                ));
+            }
+        };
+        let parent = inode.with(|record| record.parent);
         let above = self.inodes.directory(parent).await.map_err(failed)?;
         let to =
             above.with(

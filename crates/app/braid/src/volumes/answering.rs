@@ -138,8 +138,8 @@ impl Volumes {
             VolumeRequest::RemoveSnapshot { volume, folder, name, dry_run } => {
                 done(self.find(Some(&volume))?.remove_snapshot(&folder, &name, dry_run)?)
             }
-            VolumeRequest::Quotas { volume } => {
-                let quotas = self.find(Some(&volume))?.quotas()?;
+            VolumeRequest::Quotas { volume, folder } => {
+                let quotas = self.find(Some(&volume))?.quotas(folder.as_deref())?;
                 about(VolumeAnswer::Quotas { quotas })
             }
             VolumeRequest::Quota { volume, folder, bytes, files, remove } => {

@@ -5,15 +5,28 @@ use super::inside::inside;
 use crate::output::size;
 use anyhow::{Context, Result};
 use braid_control::protocol::volume::{FileName, QuotaDetail, QuotaLimit};
+use braid_filesystem::FileSystem;
 use braid_volume::{Limits, ProjectStatus};
+use std::path::Path;
 
 impl Hosted {
-    /// The projects that have files or limits.
+    /// The projects that have files or limits; of `within`, a folder from the root: its own, and those that are limits of
+    /// folders below it.
     ///
     /// # Errors
     /// When the volume has ended.
-    pub fn quotas(&self) -> Result<Vec<QuotaDetail>> {
-        let projects = self.with(|here| async move { here.volume.projects().await })?;
+    pub fn quotas(&self, within: Option<&str>) -> Result<Vec<QuotaDetail>> {
+        let mut projects = self.with(|here| async move { here.volume.projects().await })?;
+        if let Some(within) = within {
+            let wanted = within.to_string();
+            // Of what is no folder there is none.
+            let own = self.with(move |here| async move {
+                let folder = here.volume.resolve(wanted.as_bytes()).await.ok()?;
+                here.volume.project_of(folder).await.ok()?
+            })?;
+            let is_below = |at: &String| Path::new(at).starts_with(within);
+            projects.retain(|one| own == Some(one.id) || one.folder.as_ref().is_some_and(is_below));
+        }
         let detail = |one: ProjectStatus| QuotaDetail {
             project: one.id,
             folder: one.folder,
@@ -38,7 +51,7 @@ impl Hosted {
     ) -> Result<String> {
         let path = inside(&self.dir, folder);
         let wanted = path.clone();
-        let project = self
+        let (project, inherits) = self
             .with(move |here| async move {
                 let folder = here.volume.resolve(wanted.as_bytes()).await?;
                 let before = here.volume.limits_of(folder).await?;
@@ -48,11 +61,14 @@ impl Hosted {
                 };
                 let id = here.volume.limit_folder(folder, limits).await?;
                 let all = here.volume.projects().await;
-                Ok::<_, braid_volume::VolumeError>(all.into_iter().find(|one| one.id == id))
+                let project = all.into_iter().find(|one| one.id == id);
+                let flags = here.volume.flags(folder).await.ok();
+                Ok::<_, braid_volume::VolumeError>(project.zip(flags))
             })?
             .with_context(|| path.clone())?
+            .map(|(project, flags)| (project, flags.inherits_project))
             .with_context(|| format!("{path} was removed meanwhile"))?;
-        Ok(said(&path, &self.name, &project))
+        Ok(said(&path, &self.name, &project, inherits))
     }
 
     /// Takes the limits of a folder away.
@@ -62,12 +78,17 @@ impl Hosted {
     pub fn remove_quota(&self, folder: &FileName) -> Result<String> {
         let path = inside(&self.dir, folder);
         let wanted = path.clone();
-        self.with(move |here| async move {
-            let folder = here.volume.resolve(wanted.as_bytes()).await?;
-            here.volume.unlimit_folder(folder).await
-        })?
-        .with_context(|| path.clone())?;
-        Ok(format!("{path} of volume {} has no limit any more", self.name))
+        let kept = self
+            .with(move |here| async move {
+                let folder = here.volume.resolve(wanted.as_bytes()).await?;
+                here.volume.unlimit_folder(folder).await?;
+                here.volume.project_of(folder).await
+            })?
+            .with_context(|| path.clone())?;
+        let kept = kept.map_or_else(String::new, |id| {
+            format!(": project {id}, which was given to it (chattr -p), stays, and has none either")
+        });
+        Ok(format!("{path} of volume {} has no limit any more{kept}", self.name))
     }
 }
 
@@ -79,7 +100,7 @@ fn changed(to: Option<QuotaLimit>, before: Option<u64>) -> Option<u64> {
     }
 }
 
-fn said(path: &str, volume: &str, project: &ProjectStatus) -> String {
+fn said(path: &str, volume: &str, project: &ProjectStatus, inherits: bool) -> String {
     let Limits { bytes, files } = project.limits;
     let mut may = Vec::new();
     may.extend(bytes.map(size::human));
@@ -92,5 +113,18 @@ fn said(path: &str, volume: &str, project: &ProjectStatus) -> String {
         true => "; that is more than the limit: nothing can be added until files are removed",
         false => "",
     };
-    format!("{path} of volume {volume} may take {may}; it takes {used} and {has} files now{over}")
+    if project.folder.is_some() {
+        return format!(
+            "{path} of volume {volume} may take {may}; it takes {used} and {has} files now{over}"
+        );
+    }
+    let only_here = match inherits {
+        true => "",
+        false => "; what is made in it does not get that project (chattr +P)",
+    };
+    format!(
+        "project {id}, which {path} of volume {volume} was given (chattr -p), may take {may}: the limit is for all files and folders \
+         that have it, wherever they are; they take {used} and {has} files now{over}{only_here}",
+        id = project.id
+    )
 }

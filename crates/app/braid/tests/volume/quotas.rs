@@ -85,3 +85,34 @@ fn what_cannot_have_a_limit_is_refused_with_the_reason() {
     assert!(scene.run("quota mnt/folder --none").err.contains("has no limit of its own"));
     scene.unmount("pool");
 }
+
+#[test]
+fn a_project_that_was_given_by_hand_has_the_limit() {
+    let Some(scene) = Scene::new(&["a"]) else { return };
+    scene.run("create pool a --stripe 128K").ok();
+    scene.run("mount pool mnt").ok();
+    for name in ["home", "beside"] {
+        fs::create_dir(scene.file(name)).unwrap();
+        scene.place.tool("chattr", &["-p", "4711", &format!("mnt/{name}")]).ok();
+    }
+    fill(&scene, "home/before", MIB).unwrap();
+    let said = scene.run("quota mnt/home --limit 2M").ok();
+    for part in
+        ["project 4711, which /home of volume pool", "may take 2 MiB", "all files and folders"]
+    {
+        assert!(said.contains(part), "{said}");
+    }
+    assert!(said.contains("chattr +P"), "{said}");
+    scene.place.tool("chattr", &["+P", "mnt/home", "mnt/beside"]).ok();
+    let projects = scene.place.tool("lsattr", &["-pd", "mnt/home", "mnt/beside"]).ok();
+    assert_eq!(projects.matches("4711").count(), 2, "{projects}");
+    let shown = quotas(&scene, "mnt/home");
+    assert_eq!((&shown[0]["project"], &shown[0]["limit"]), (&4711.into(), &(2 * MIB).into()));
+    assert_eq!((quotas(&scene, "mnt/beside"), quotas(&scene, "pool")), (shown.clone(), shown));
+    let full = fill(&scene, "beside/more", 3 * MIB).unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::QuotaExceeded, "{full}");
+    let said = scene.run("quota mnt/beside --none").ok();
+    assert!(said.contains("project 4711") && said.contains("stays"), "{said}");
+    assert_eq!(quotas(&scene, "mnt/home")[0]["limit"], serde_json::Value::Null);
+    scene.unmount("pool");
+}

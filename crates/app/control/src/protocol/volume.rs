@@ -136,9 +136,14 @@ pub enum VolumeRequest {
         #[serde(default)]
         dry_run: bool,
     },
-    /// Projects, with what they take and may take.
-    Quotas { volume: String },
-    /// Limit what is in a folder, which is counted as a project of its own from then on. What is not given stays as it was.
+    /// Projects, with what they take and may take; of `folder`, from the root of the volume: its own, and those of folders below it.
+    Quotas {
+        volume: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        folder: Option<String>,
+    },
+    /// Limit what is in a folder, which is counted as a project of its own from then on, unless it was given one (chattr -p) before:
+    /// that has the limit then. What is not given stays as it was.
     Quota {
         volume: String,
         folder: FileName,
@@ -286,7 +291,7 @@ pub struct CopiesDetail {
 pub struct QuotaDetail {
     /// Its number.
     pub project: u32,
-    /// The folder with the limit, from the root of the volume; `None`: the project was given to files one by one.
+    /// The folder that got the project by its limit, from the root of the volume; `None`: it was given to files and folders.
     pub folder: Option<String>,
     /// Bytes that it may take; `None`: any number.
     pub limit: Option<u64>,

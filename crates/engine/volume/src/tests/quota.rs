@@ -235,6 +235,42 @@ fn a_file_does_not_come_into_a_project_that_is_full() {
 }
 
 #[test]
+fn a_project_that_was_chosen_for_a_folder_stays_and_has_the_limit() {
+    let (world, store) = World::new(128 << 10, &[8]);
+    let volume = world.mount(&store);
+    world.shard.block_on(async move {
+        let chosen = FileFlags { project: 4711, inherits_project: true, ..FileFlags::default() };
+        let top = folder(&volume, ROOT, "top").await;
+        volume.set_flags(top, chosen).await.unwrap();
+        let beside = folder(&volume, ROOT, "beside").await;
+        volume.set_flags(beside, chosen).await.unwrap();
+        let file = make(&volume, top, "a", Kind::File).await.unwrap().attr.ino;
+        let inner = folder(&volume, top, "inner").await;
+        assert_eq!(volume.limits_of(top).await.unwrap(), Limits::default());
+        assert_eq!(volume.limit_folder(top, limits(MIB, 5)).await.unwrap(), 4711);
+        for ino in [top, beside, inner] {
+            assert_eq!(volume.flags(ino).await.unwrap(), chosen);
+            assert_eq!(volume.limits_of(ino).await.unwrap(), limits(MIB, 5));
+        }
+        assert_eq!(volume.flags(file).await.unwrap().project, 4711);
+        let project = only_project(&volume).await;
+        assert_eq!((project.id, project.folder, project.files), (4711, None, 4));
+        make(&volume, beside, "b", Kind::File).await.unwrap();
+        assert_eq!(make(&volume, top, "c", Kind::File).await.err(), Some(Errno::Quota));
+        // A limit below it that is its own takes none of it over.
+        let apart = folder(&volume, ROOT, "apart").await;
+        let id = volume.limit_folder(apart, limits(MIB, 100)).await.unwrap();
+        let within = folder(&volume, apart, "within").await;
+        assert_ne!(volume.limit_folder(within, limits(MIB, 9)).await.unwrap(), id);
+        volume.unlimit_folder(inner).await.unwrap();
+        assert_eq!(volume.limits_of(top).await.unwrap(), Limits::default());
+        assert_eq!(volume.flags(top).await.unwrap(), chosen);
+        assert!(volume.unlimit_folder(top).await.is_err());
+        assert_sound(&volume).await;
+    });
+}
+
+#[test]
 fn a_check_finds_and_mends_what_projects_are_said_to_take() {
     let (world, store) = World::new(128 << 10, &[8]);
     let volume = world.mount(&store);

@@ -246,7 +246,8 @@ pub struct OneFileOrMore {
 #[command(
     long_about = "Limit the space and the files of a folder, with everything below it; without an option, show the limits \
     and what is used.\n\n\
-    The folder gets a project of its own (as chattr -p and +P give one), which what is made in it inherits. What is there already is \
+    The folder gets a project of its own (as chattr -p and +P give one), which what is made in it inherits; one that it was \
+    given by chattr -p stays, and the limit is for all that have it. What is there already is \
     counted once, when the first limit is set: records are read and written, no data. Beyond the limit writes fail with \
     EDQUOT (disk quota exceeded), and statfs(2), so df(1), shows it as the size. A file of another folder is not renamed or linked into it: mv \
     copies then. A limit may be below what is used; nothing can be added then. A folder with a limit within another is counted for \
@@ -263,7 +264,7 @@ pub struct Quota {
     /// Files and folders that it may have, itself included; `none` for any number.
     #[arg(long, value_name = "N", value_parser = files_limit)]
     pub files: Option<QuotaLimit>,
-    /// Take its limits away, and its project.
+    /// Take its limits away, and its project, unless that was given to it by chattr -p.
     #[arg(long, conflicts_with_all = ["limit", "files"])]
     pub none: bool,
     /// Answer in JSON.

@@ -6,7 +6,6 @@ use crate::commands::done::say_done;
 use crate::output::{self, size, table};
 use anyhow::Result;
 use braid_control::protocol::volume::{QuotaDetail, VolumeAnswer, VolumeRequest};
-use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(options: &Quota) -> Result<ExitCode> {
@@ -18,21 +17,19 @@ pub fn run(options: &Quota) -> Result<ExitCode> {
         let request = VolumeRequest::Quota { volume, folder, bytes, files, remove };
         return say_done(&order(&mut client, request)?, options.json);
     }
-    let mut quotas = match ask(&mut client, VolumeRequest::Quotas { volume: volume.clone() })? {
+    let request = VolumeRequest::Quotas { volume: volume.clone(), folder: below.clone() };
+    let quotas = match ask(&mut client, request)? {
         VolumeAnswer::Quotas { quotas } => quotas,
         other => return Err(unexpected(other)),
     };
-    if let Some(below) = below {
-        quotas.retain(|one| {
-            one.folder.as_deref().is_some_and(|at| Path::new(at).starts_with(&below))
-        });
-    }
     if options.json {
         output::json(&quotas)?;
     } else if quotas.is_empty() {
-        output::line(format!(
-            "volume {volume} has no limits; `braid volume quota FOLDER --limit SIZE` sets one"
-        ))?;
+        let whose = below.map_or_else(
+            || format!("volume {volume} has no limits"),
+            |below| format!("{below} of volume {volume} has no limit"),
+        );
+        output::line(format!("{whose}; `braid volume quota FOLDER --limit SIZE` sets one"))?;
     } else {
         output::line(text(&quotas))?;
     }
