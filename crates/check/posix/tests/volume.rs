@@ -41,7 +41,7 @@ fn front(remote: Remote, bricks: Vec<Arc<Ram>>) -> Front {
         let brick = move |_: &Shard, uuid: Uuid| {
             bricks.get(uuid.as_u128() as usize - 1).map(|ram| ram.device())
         };
-        let reader = LeaseReader::new(shard, Box::new(brick));
+        let reader = LeaseReader::new(shard, Box::new(brick), Arc::default());
         shard.local::<Readers>().0.borrow_mut().push(Rc::clone(&reader));
         reader as Rc<dyn Leases>
     };

@@ -33,7 +33,11 @@ impl Volume {
     ) -> Result<Buf, Errno> {
         let start = self.shard.now();
         let read = self.files.read_file(ino, offset, len, room).await;
-        self.pace.saw_request(self.shard.now().saturating_sub(start));
+        let took = self.shard.now().saturating_sub(start);
+        self.pace.saw_request(took);
+        if let Ok(bytes) = &read {
+            self.counts.read(bytes.len() as u64, took);
+        }
         read
     }
 
@@ -44,10 +48,14 @@ impl Volume {
         data: Buf,
         how: Writing,
     ) -> Result<(), Errno> {
-        let start = self.shard.now();
+        let (start, bytes) = (self.shard.now(), data.len() as u64);
         let _gate = self.gate.enter().await;
         let written = self.files.write_file(inode, offset, data, how).await;
-        self.pace.saw_request(self.shard.now().saturating_sub(start));
+        let took = self.shard.now().saturating_sub(start);
+        self.pace.saw_request(took);
+        if written.is_ok() {
+            self.counts.written(bytes, took);
+        }
         written
     }
 

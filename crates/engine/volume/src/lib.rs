@@ -41,6 +41,7 @@
 //! | `copies` | how many copies files are to have |
 //! | `projects`, `quota` | what the files of a project take, and may take; limits of folders |
 //! | `leases/` | files that are read on other shards |
+//! | `file_counts` | reads and writes of files since the mount |
 //! | `watch/` | changes that a check is told of |
 //! | `stripes`, `locks`, `gate`, `pace`, `progress`, `status`, `error` | what several parts use |
 //!
@@ -63,6 +64,7 @@ mod copies;
 mod create;
 mod error;
 mod extents;
+mod file_counts;
 mod files;
 mod filesystem;
 mod gate;
@@ -95,6 +97,7 @@ pub use check::{CheckEnd, CheckReport, Lost};
 pub use create::{Format, NewBrick, first_records};
 pub use error::VolumeError;
 pub use extents::{Brick, BrickCounts, NoteLost, Space};
+pub use file_counts::{FileCounts, Requests};
 pub use files::Moved;
 pub use grow::grow_metadata;
 pub use leases::{LeaseReader, OpenBrick};

@@ -22,6 +22,7 @@ use braid_shard::Shard;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// The longest that a change waits for its commit, unless somebody asks before: what Linux's file systems do.
@@ -176,6 +177,7 @@ fn wire(parts: Parts) -> Volume {
         checks,
         gate,
         pace,
+        counts: Arc::default(),
         exported: RefCell::default(),
     }
 }

@@ -4,6 +4,7 @@ use crate::check::{CheckEnd, CheckReport, Checks};
 use crate::commit::Commits;
 use crate::error::VolumeError;
 use crate::extents::{Brick, Bricks, ExtentMap, trim};
+use crate::file_counts::FileCounts;
 use crate::files::Files;
 use crate::gate::Gate;
 use crate::membership::{BrickBack, BrickToAdd, Gone, Membership};
@@ -24,6 +25,7 @@ use braid_shard::plant::planted;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// A volume on one shard, which owns all of it.
 pub struct Volume {
@@ -48,6 +50,8 @@ pub struct Volume {
     pub(crate) gate: Rc<Gate>,
     /// The pace of jobs and checks, which see how long requests of files take.
     pub(crate) pace: Rc<Pace>,
+    /// Reads and writes of files, here and on other shards.
+    pub(crate) counts: Arc<FileCounts>,
     /// Files that are offered as block devices.
     pub(crate) exported: RefCell<BTreeSet<Ino>>,
 }
@@ -77,6 +81,11 @@ impl Volume {
     /// yet: what their copies have may differ.
     pub fn regions_in_doubt(&self) -> usize {
         self.sums.in_doubt()
+    }
+
+    /// Reads and writes of files since the mount; readers on other shards add theirs.
+    pub fn file_counts(&self) -> Arc<FileCounts> {
+        Arc::clone(&self.counts)
     }
 
     /// The status of the volume.

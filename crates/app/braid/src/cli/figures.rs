@@ -35,20 +35,21 @@ pub struct Stat {
     pub control: Control,
 }
 
-/// Show requests, queues and latencies of running arrays and their members, as iostat -x does.
+/// Show requests, queues and latencies of arrays and their members, and of volumes and their bricks, as iostat -x does.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "braid iostat [OPTIONS] [ARRAY] [INTERVAL [COUNT]]",
+    override_usage = "braid iostat [OPTIONS] [ARRAY|VOLUME] [INTERVAL [COUNT]]",
     long_about = "Show what running arrays and their members are asked and how they bear it, in the columns of \
-    iostat -x: one row for each array, below it one for each member, and so on down the stack. The first report is of \
+    iostat -x: one row for each array, below it one for each member, and so on down the stack; and one for the files of each volume \
+    that is mounted, as the kernel asks for them, below it one for each brick. The first report is of \
     the time since the start, each further one of the interval before it. kB are 1024 bytes, times milliseconds.",
     after_help = EXIT_CODES
 )]
 pub struct Iostat {
-    /// The array, by name or UUID (without it, all that are not below another); seconds between reports (without
-    /// it, one report); how many reports (without it, until interrupted). A first word that is a number is the
-    /// interval.
-    #[arg(num_args = 0..=3, value_name = "ARRAY INTERVAL COUNT")]
+    /// The array, by name or UUID, or the volume, by name, UUID or directory (without it, all arrays that are not below another, and
+    /// all volumes); seconds between reports (without it, one report); how many reports (without it, until interrupted). A first word
+    /// that is a number is the interval.
+    #[arg(num_args = 0..=3, value_name = "ARRAY|VOLUME INTERVAL COUNT")]
     words: Vec<String>,
     /// Answer in JSON; one line for each report.
     #[arg(long)]
@@ -60,8 +61,8 @@ pub struct Iostat {
 /// What the words of `iostat` mean.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reports<'a> {
-    /// The array.
-    pub array: Option<&'a str>,
+    /// The array or the volume.
+    pub name: Option<&'a str>,
     /// Between two reports; `None`: there is one.
     pub interval: Option<Duration>,
     /// How many there are.
@@ -75,7 +76,7 @@ impl Iostat {
     /// A word that is no interval or no count where one belongs.
     pub fn reports(&self) -> Result<Reports<'_>, String> {
         let mut words = self.words.iter().map(String::as_str).peekable();
-        let array = words.next_if(|word| word.parse::<f64>().is_err());
+        let name = words.next_if(|word| word.parse::<f64>().is_err());
         let interval = words
             .next()
             .map(|word| seconds(word).map_err(|want| format!("interval {word:?}: {want}")));
@@ -84,9 +85,11 @@ impl Iostat {
             _ => Err(format!("count {word:?}: a number of reports from 1")),
         });
         match words.next() {
-            Some(word) => Err(format!("{word:?} is too much: give ARRAY, INTERVAL and COUNT")),
+            Some(word) => {
+                Err(format!("{word:?} is too much: give ARRAY or VOLUME, INTERVAL and COUNT"))
+            }
             None => {
-                Ok(Reports { array, interval: interval.transpose()?, count: count.transpose()? })
+                Ok(Reports { name, interval: interval.transpose()?, count: count.transpose()? })
             }
         }
     }
@@ -122,7 +125,7 @@ mod tests {
     #[test]
     fn the_words_of_iostat_are_told_apart() {
         let second = Some(Duration::from_secs(1));
-        for (words, array, interval, count) in [
+        for (words, name, interval, count) in [
             ("", None, None, None),
             ("vault", Some("vault"), None, None),
             ("1", None, second, None),
@@ -133,7 +136,7 @@ mod tests {
             else {
                 panic!("iostat was typed")
             };
-            assert_eq!(iostat.reports(), Ok(Reports { array, interval, count }), "{words}");
+            assert_eq!(iostat.reports(), Ok(Reports { name, interval, count }), "{words}");
         }
         for (words, says) in
             [("vault x", "interval"), ("vault 1 0", "count"), ("1 2 3", "too much")]

@@ -1,12 +1,19 @@
 //! `braid iostat`: what arrays and members are asked and how they bear it, in the columns of `iostat -x`
-//! (sysstat 12), as a tree. A member's row is of what it was asked after merging; what was merged away is `rrqm`.
+//! (sysstat 12), as a tree. A member's row is of what it was asked after merging; what was merged away is `rrqm`. Of volumes and
+//! their bricks less is counted: `volumes`.
 
-use super::layers::{Row, ask, rows};
+mod columns;
+mod volumes;
+
+use self::columns::{Columns, Line, text};
+use self::volumes::Seen;
+use super::layers::{ask, rows};
 use crate::cli::Iostat as Options;
 use crate::client::Client;
+use crate::exit::Refused;
 use crate::output;
 use anyhow::{Context, Result, anyhow};
-use braid_control::protocol::{Flow, Io, MemberIo, Stat};
+use braid_control::protocol::{Code, MemberIo, Stat};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -16,25 +23,21 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 pub fn run(options: &Options) -> Result<ExitCode> {
     let reports = options.reports().map_err(|why| anyhow!("iostat: {why}"))?;
     let mut client = Client::connect(&options.control.path())?;
-    let mut before = ask(&mut client, reports.array)?;
+    let mut before = Report::first(&mut client, reports.name)?;
     let Some(interval) = reports.interval else {
-        show(&before, options.json)?;
+        before.show(options.json)?;
         return Ok(ExitCode::SUCCESS);
     };
     let interrupted = signals()?;
-    let mut there = show(&before, options.json)?;
+    let mut there = before.show(options.json)?;
     let mut shown = 1u64;
     while there && reports.count.is_none_or(|count| shown < count) {
         match interrupted.recv_timeout(interval) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
         }
-        // The arrays are the same ones from here on, whatever else is started beside them.
-        let now = before.iter().map(|stat| client.stat(Some(&stat.uuid)));
-        let now = now.collect::<Result<Vec<_>>>()?;
-        let done: Vec<Stat> =
-            now.iter().zip(&before).map(|(now, before)| now.since(before)).collect();
-        there = show(&done, options.json)?;
+        let now = before.again(&mut client)?;
+        there = now.since(&before).show(options.json)?;
         before = now;
         shown += 1;
     }
@@ -52,21 +55,80 @@ fn signals() -> Result<Receiver<()>> {
     Ok(receive)
 }
 
-/// False when the reader went away.
-fn show(stats: &[Stat], json: bool) -> Result<bool> {
-    if json {
-        let seconds = stats.first().map_or(0.0, |stat| stat.seconds);
-        let report = Report { seconds, arrays: stats.iter().map(array).collect() };
-        return output::line_if_read(serde_json::to_string(&report).context("making JSON")?);
+/// What all have done, or what they did in an interval.
+struct Report {
+    arrays: Vec<Stat>,
+    volumes: Vec<Seen>,
+}
+
+impl Report {
+    /// Of the array or the volume of that name; without one, of all arrays that are not below another, and all volumes.
+    fn first(client: &mut Client, name: Option<&str>) -> Result<Report> {
+        let volumes = match name {
+            Some(_) => Vec::new(),
+            None => volumes::all(client)?,
+        };
+        match ask(client, name) {
+            Ok(arrays) => Ok(Report { arrays, volumes }),
+            Err(error) if is_no_array(&error) => {
+                let volumes = match name {
+                    Some(name) => volumes::named(client, name).into_iter().collect(),
+                    None => volumes,
+                };
+                // The server said which arrays and volumes there are.
+                if volumes.is_empty() {
+                    Err(error)
+                } else {
+                    Ok(Report { arrays: Vec::new(), volumes })
+                }
+            }
+            Err(error) => Err(error),
+        }
     }
-    output::line_if_read(text(stats))
+
+    /// Of the same ones, whatever else is started beside them.
+    fn again(&self, client: &mut Client) -> Result<Report> {
+        let arrays = self.arrays.iter().map(|stat| client.stat(Some(&stat.uuid)));
+        let arrays = arrays.collect::<Result<_>>()?;
+        let volumes = self.volumes.iter().map(|seen| seen.again(client));
+        Ok(Report { arrays, volumes: volumes.collect::<Result<_>>()? })
+    }
+
+    fn since(&self, before: &Report) -> Report {
+        let arrays = self.arrays.iter().zip(&before.arrays).map(|(now, before)| now.since(before));
+        let volumes = self.volumes.iter().zip(&before.volumes);
+        Report {
+            arrays: arrays.collect(),
+            volumes: volumes.map(|(now, before)| now.since(before)).collect(),
+        }
+    }
+
+    /// False when the reader went away.
+    fn show(&self, json: bool) -> Result<bool> {
+        if json {
+            let array = self.arrays.first().map(|stat| stat.seconds);
+            let seconds = array.or(self.volumes.first().map(Seen::seconds)).unwrap_or(0.0);
+            let arrays = self.arrays.iter().map(array_branch).collect();
+            let volumes = self.volumes.iter().map(Seen::branch).collect();
+            let report = ReportJson { seconds, arrays, volumes };
+            return output::line_if_read(serde_json::to_string(&report).context("making JSON")?);
+        }
+        let mut lines: Vec<Line> = self.arrays.iter().flat_map(lines_of).collect();
+        lines.extend(self.volumes.iter().flat_map(Seen::lines));
+        output::line_if_read(text(&lines))
+    }
+}
+
+fn is_no_array(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Refused>().is_some_and(|Refused(why)| why.code == Code::NoSuchArray)
 }
 
 /// One report.
 #[derive(Serialize)]
-struct Report<'a> {
+struct ReportJson<'a> {
     seconds: f64,
     arrays: Vec<Branch<'a>>,
+    volumes: Vec<volumes::Branch<'a>>,
 }
 
 /// An array or a member, and what is below it.
@@ -84,7 +146,7 @@ struct Branch<'a> {
     members: Vec<Branch<'a>>,
 }
 
-fn array(stat: &Stat) -> Branch<'_> {
+fn array_branch(stat: &Stat) -> Branch<'_> {
     Branch {
         name: &stat.name,
         level: Some(&stat.level),
@@ -96,7 +158,7 @@ fn array(stat: &Stat) -> Branch<'_> {
 }
 
 fn member(member: &MemberIo, seconds: f64) -> Branch<'_> {
-    let array = member.array.as_deref().map(array);
+    let array = member.array.as_deref().map(array_branch);
     Branch {
         name: &member.name,
         level: array.as_ref().and_then(|array| array.level),
@@ -107,163 +169,12 @@ fn member(member: &MemberIo, seconds: f64) -> Branch<'_> {
     }
 }
 
-/// The columns of one row; `None` where no time is taken. kB are 1024 bytes, times milliseconds.
-#[derive(Debug, PartialEq, Serialize)]
-struct Columns {
-    #[serde(rename = "r/s")]
-    r: f64,
-    #[serde(rename = "rkB/s")]
-    r_kb: f64,
-    #[serde(rename = "rrqm/s")]
-    r_merged: f64,
-    #[serde(rename = "%rrqm")]
-    r_merged_percent: f64,
-    #[serde(rename = "r_await")]
-    r_await: Option<f64>,
-    #[serde(rename = "rareq-sz")]
-    r_size: f64,
-    #[serde(rename = "w/s")]
-    w: f64,
-    #[serde(rename = "wkB/s")]
-    w_kb: f64,
-    #[serde(rename = "wrqm/s")]
-    w_merged: f64,
-    #[serde(rename = "%wrqm")]
-    w_merged_percent: f64,
-    #[serde(rename = "w_await")]
-    w_await: Option<f64>,
-    #[serde(rename = "wareq-sz")]
-    w_size: f64,
-    /// Discards and write-zeroes; in JSON only.
-    #[serde(rename = "d/s")]
-    d: f64,
-    #[serde(rename = "dkB/s")]
-    d_kb: f64,
-    #[serde(rename = "d_await")]
-    d_await: Option<f64>,
-    #[serde(rename = "f/s")]
-    f: f64,
-    #[serde(rename = "f_await")]
-    f_await: Option<f64>,
-    #[serde(rename = "aqu-sz")]
-    queue: Option<f64>,
-    #[serde(rename = "%util")]
-    util: Option<f64>,
-}
-
-impl Columns {
-    fn of(io: &Io, seconds: f64) -> Columns {
-        let seconds = seconds.max(1e-9);
-        let rate = |count: u64| count as f64 / seconds;
-        let kib = |bytes: u64| bytes as f64 / 1024.0 / seconds;
-        let percent = |flow: &Flow| match flow.requests_in() {
-            0 => 0.0,
-            all => flow.merged as f64 * 100.0 / all as f64,
-        };
-        let size = |flow: &Flow| match flow.requests {
-            0 => 0.0,
-            requests => flow.bytes as f64 / 1024.0 / requests as f64,
-        };
-        let wait = |flow: &Flow| {
-            let mean = flow.latency.as_ref().map_or(0.0, |latency| {
-                latency.total_ns as f64 / 1e6 / latency.requests.max(1) as f64
-            });
-            io.timed.then_some(mean)
-        };
-        // Shards may be busy at the same time; a device is not more than busy.
-        let busy = (io.busy_ns as f64 / 1e7 / seconds).min(100.0);
-        Columns {
-            r: rate(io.read.requests),
-            r_kb: kib(io.read.bytes),
-            r_merged: rate(io.read.merged),
-            r_merged_percent: percent(&io.read),
-            r_await: wait(&io.read),
-            r_size: size(&io.read),
-            w: rate(io.write.requests),
-            w_kb: kib(io.write.bytes),
-            w_merged: rate(io.write.merged),
-            w_merged_percent: percent(&io.write),
-            w_await: wait(&io.write),
-            w_size: size(&io.write),
-            d: rate(io.discard.requests),
-            d_kb: kib(io.discard.bytes),
-            d_await: wait(&io.discard),
-            f: rate(io.flush.requests),
-            f_await: wait(&io.flush),
-            queue: io.timed.then(|| io.total_ns() as f64 / 1e9 / seconds),
-            util: io.timed.then_some(busy),
-        }
-    }
-
-    /// In the order of [`HEADS`].
-    fn cells(&self) -> [Option<f64>; HEADS.len()] {
-        [
-            Some(self.r),
-            Some(self.r_kb),
-            Some(self.r_merged),
-            Some(self.r_merged_percent),
-            self.r_await,
-            Some(self.r_size),
-            Some(self.w),
-            Some(self.w_kb),
-            Some(self.w_merged),
-            Some(self.w_merged_percent),
-            self.w_await,
-            Some(self.w_size),
-            Some(self.f),
-            self.f_await,
-            self.queue,
-            self.util,
-        ]
-    }
-}
-
-/// Heads of the columns and their least widths.
-const HEADS: [(&str, usize); 16] = [
-    ("r/s", 8),
-    ("rkB/s", 9),
-    ("rrqm/s", 8),
-    ("%rrqm", 6),
-    ("r_await", 7),
-    ("rareq-sz", 8),
-    ("w/s", 8),
-    ("wkB/s", 9),
-    ("wrqm/s", 8),
-    ("%wrqm", 6),
-    ("w_await", 7),
-    ("wareq-sz", 8),
-    ("f/s", 8),
-    ("f_await", 7),
-    ("aqu-sz", 7),
-    ("%util", 6),
-];
-
-/// One table for all arrays, and an empty line.
-fn text(stats: &[Stat]) -> String {
-    let all: Vec<(Row<'_>, f64)> = stats
-        .iter()
-        .flat_map(|stat| rows(stat).into_iter().map(|row| (row, stat.seconds)))
-        .collect();
-    let widths = all.iter().map(|(row, _)| row.label.chars().count());
-    let width = widths.max().unwrap_or(0).max("Device".len());
-    let mut text = format!("{:<width$}", "Device");
-    for (head, width) in HEADS {
-        text.push_str(&format!(" {head:>width$}"));
-    }
-    text.push('\n');
-    for (row, seconds) in all {
-        text.push_str(&format!("{:<width$}", row.label));
-        let columns = row.what.io().map(|io| Columns::of(io, seconds));
-        let cells = columns.map_or([None; HEADS.len()], |columns| columns.cells());
-        for ((_, width), cell) in HEADS.iter().zip(cells) {
-            match cell {
-                Some(cell) => text.push_str(&format!(" {cell:>width$.2}")),
-                None => text.push_str(&format!(" {:>width$}", "-")),
-            }
-        }
-        text.push('\n');
-    }
-    text
+fn lines_of(stat: &Stat) -> Vec<Line> {
+    let line = |row: super::layers::Row<'_>| Line {
+        columns: row.what.io().map(|io| Columns::of(io, stat.seconds)),
+        label: row.label,
+    };
+    rows(stat).into_iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -272,23 +183,8 @@ mod tests {
     use braid_control::protocol::samples;
 
     #[test]
-    fn columns_are_those_that_a_hand_would_compute() {
-        // In 2 s 100 reads of 8 KiB after 300 were merged away, each 5 ms; busy for half a second.
-        let read = samples::flow(100, 300, 100 * 8192, 5_000_000);
-        let columns = Columns::of(&samples::io(read, Flow::default()), 2.0);
-        assert_eq!((columns.r, columns.r_kb, columns.r_merged), (50.0, 400.0, 150.0));
-        assert_eq!((columns.r_merged_percent, columns.r_size), (75.0, 8.0));
-        assert_eq!((columns.r_await, columns.w_await), (Some(5.0), Some(0.0)));
-        assert_eq!((columns.queue, columns.util), (Some(0.25), Some(25.0)));
-        let idle = Columns::of(&Io::default(), 0.0);
-        assert_eq!((idle.r, idle.r_size, idle.queue), (0.0, 0.0, None));
-        let busy = Io { timed: true, busy_ns: 9_000_000_000, ..Io::default() };
-        assert_eq!(Columns::of(&busy, 1.0).util, Some(100.0));
-    }
-
-    #[test]
     fn rows_stand_below_each_other_as_in_iostat() {
-        let text = text(&[samples::stack()]);
+        let text = text(&lines_of(&samples::stack()));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 6);
         let width = lines[0].chars().count();
@@ -304,7 +200,7 @@ mod tests {
     #[test]
     fn the_json_is_a_tree_with_the_same_names() {
         let stack = samples::stack();
-        let json = serde_json::to_value(array(&stack)).unwrap();
+        let json = serde_json::to_value(array_branch(&stack)).unwrap();
         assert_eq!((&json["name"], &json["r/s"]), (&"top".into(), &64.0.into()));
         let below = &json["members"][0];
         assert_eq!((&below["level"], &below["slot"]), (&"raid1".into(), &0.into()));

@@ -236,11 +236,30 @@ impl Running {
             arrays.iter().find(|array| array.name() == wanted || Some(array.uuid()) == uuid);
         match found {
             Some(array) => Ok(Arc::clone(array)),
-            None => Err(NoSuchArray(format!(
-                "no array {wanted:?} is running here; there is: {}",
-                names()
-            ))
-            .into()),
+            None => Err(NoSuchArray(self.why_no_array(wanted, &names())).into()),
+        }
+    }
+
+    /// There is no such array; what else that can be, and which there are.
+    fn why_no_array(&self, wanted: &str, arrays: &str) -> String {
+        if let Ok(volume) = self.volumes.find(Some(wanted)) {
+            return format!(
+                "no array {wanted:?} is running here: that is a volume, mounted at {}; see `braid volume status {}`",
+                volume.dir.display(),
+                volume.name
+            );
+        }
+        let mut there = Vec::new();
+        if !arrays.is_empty() {
+            there.push(format!("there is: {arrays}"));
+        }
+        let volumes = self.volumes_here();
+        if !volumes.is_empty() {
+            there.push(format!("volumes, of `braid volume`: {}", volumes.join(", ")));
+        }
+        match there.as_slice() {
+            [] => format!("no array {wanted:?} is running here, nor any other"),
+            some => format!("no array {wanted:?} is running here; {}", some.join("; ")),
         }
     }
 

@@ -93,6 +93,8 @@ impl Hosted {
             (part(new).saturating_sub(part(old)) as f64 / seconds) as u64
         };
         let metadata = self.with(|here| async move { here.opened.store.bricks() })?;
+        let counts = self.with(|here| async move { here.volume.file_counts().get() })?;
+        let (reads, writes) = counts;
         let copies = self.with(|here| async move { here.volume.copies_of(ROOT).await })?;
         // The root could be read when the volume was mounted.
         let copies = copies.unwrap_or(1);
@@ -164,6 +166,12 @@ impl Hosted {
             check,
             failure: status.failure.clone(),
             lease: None,
+            reads: reads.requests,
+            read_bytes: reads.bytes,
+            read_ns: reads.nanos,
+            writes: writes.requests,
+            written_bytes: writes.bytes,
+            write_ns: writes.nanos,
             seconds: self.since.elapsed().as_secs_f64(),
             exports: self.exported(),
         })

@@ -15,7 +15,7 @@ use braid_filesystem::{FileSystem, Ino, Leases};
 use braid_fuse::{Ended, EndedBy, Front, Mount, MountOptions, Without};
 use braid_shard::Shard;
 use braid_shard::mailbox::Remote;
-use braid_volume::LeaseReader;
+use braid_volume::{FileCounts, LeaseReader};
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -52,14 +52,15 @@ impl Bricks {
     }
 
     /// The mount on another shard.
-    fn front(&self, remote: Remote) -> Front {
+    fn front(&self, remote: Remote, counts: Arc<FileCounts>) -> Front {
         let bricks = self.clone();
         let open = move |shard: &Shard, uuid| {
             let opener = bricks.readable(uuid)?;
             let opened = here::open(shard, &*opener);
             opened.inspect_err(|error| tracing::debug!("reading on another shard: {error}")).ok()
         };
-        let leases = |shard: &Shard| LeaseReader::new(shard, Box::new(open)) as Rc<dyn Leases>;
+        let leases =
+            |shard: &Shard| LeaseReader::new(shard, Box::new(open), counts) as Rc<dyn Leases>;
         Front { remote, open: Box::new(leases) }
     }
 }
@@ -159,11 +160,14 @@ impl Hosted {
             here::bring_up(&shard, openers, how, gone).await
         })??;
         let key = up.key;
-        on_shard::run(&home, move |shard| async move {
-            if let Some(here) = here::find(&shard, key).filter(|_| !how.read_only) {
+        let counts = on_shard::run(&home, move |shard| async move {
+            let here = here::find(&shard, key)?;
+            if !how.read_only {
                 lost::look_for_lost(&here);
             }
+            Some(here.volume.file_counts())
         })?;
+        let counts = counts.unwrap_or_default();
         // Nobody else sets it.
         let _ = volume.set(up.uuid);
         let mut options = MountOptions::new(&dir, &up.name);
@@ -181,7 +185,8 @@ impl Hosted {
             Rc::clone(&here.expect("the volume is on this shard").volume)
         };
         let held = Bricks::default();
-        let fronts = others.into_iter().map(|remote| held.front(remote)).collect();
+        let fronts =
+            others.into_iter().map(|remote| held.front(remote, Arc::clone(&counts))).collect();
         let mount = Mount::start_on(options, home.clone(), fronts, open, move |end| {
             // Not before `start` has come to its end.
             let hosted = at_end.wait();

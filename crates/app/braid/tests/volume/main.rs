@@ -8,6 +8,7 @@ mod configured;
 mod copied_files;
 mod copies;
 mod copies_lost;
+mod figures;
 mod leased;
 mod majority;
 mod quotas;

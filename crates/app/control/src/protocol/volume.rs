@@ -443,7 +443,25 @@ pub struct VolumeDetail {
     /// The lease under which it is mounted here.
     #[serde(default)]
     pub lease: Option<Lease>,
-    /// Seconds since the mount, to which the counts of the bricks belong.
+    /// Reads of files since the mount, by whoever asks this server; what the kernel has in its page cache it does not ask for.
+    #[serde(default)]
+    pub reads: u64,
+    /// Bytes of them.
+    #[serde(default)]
+    pub read_bytes: u64,
+    /// The time that they took, in nanoseconds, added up.
+    #[serde(default)]
+    pub read_ns: u64,
+    /// Writes of files since the mount.
+    #[serde(default)]
+    pub writes: u64,
+    /// Bytes of them.
+    #[serde(default)]
+    pub written_bytes: u64,
+    /// The time that they took, in nanoseconds, added up.
+    #[serde(default)]
+    pub write_ns: u64,
+    /// Seconds since the mount, to which these counts and those of the bricks belong.
     pub seconds: f64,
     /// Files that are offered as block devices.
     pub exports: Vec<ExportDetail>,

@@ -9,6 +9,7 @@ use braid_shard::Shard;
 use braid_volume::LeaseReader;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// A reader of the volume on `machine`, and of those of its bricks that `bricks` has, with the member of the world that each is.
@@ -17,7 +18,7 @@ pub fn reader(machine: &Machine, bricks: BTreeMap<Uuid, usize>) -> Rc<dyn Leases
     let open = move |shard: &Shard, uuid: Uuid| {
         SimOpener::of(&world, *bricks.get(&uuid)?).open(shard).ok()
     };
-    LeaseReader::new(machine.home(), Box::new(open))
+    LeaseReader::new(machine.home(), Box::new(open), Arc::default())
 }
 
 /// Reads by leases, after one was asked for where that may help; `None`: they do not suffice.

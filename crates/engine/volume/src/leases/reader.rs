@@ -1,6 +1,7 @@
 //! The leases of one shard, and reads by them.
 
 use super::lease::{LEASED, Part, WindowLease};
+use crate::file_counts::FileCounts;
 use crate::stripes::{down, up};
 use braid_device::{Device, IoSets, Op, Request};
 use braid_filesystem::{Ino, Lease, Leased, LeasedRead, Leases};
@@ -11,6 +12,7 @@ use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// Opens a brick on this shard; `None`: it is not read here.
@@ -52,14 +54,15 @@ pub struct LeaseReader {
     kept: RefCell<Kept>,
     sweeps: Cell<bool>,
     reads: Cell<u64>,
+    counts: Arc<FileCounts>,
     me: Weak<LeaseReader>,
 }
 
 type Windows = SmallVec<[Rc<Usable>; 2]>;
 
 impl LeaseReader {
-    /// Without leases.
-    pub fn new(shard: &Shard, open: OpenBrick) -> Rc<LeaseReader> {
+    /// Without leases; `counts`: those of the volume.
+    pub fn new(shard: &Shard, open: OpenBrick, counts: Arc<FileCounts>) -> Rc<LeaseReader> {
         Rc::new_cyclic(|me| LeaseReader {
             shard: shard.clone(),
             sets: IoSets::new(shard),
@@ -67,6 +70,7 @@ impl LeaseReader {
             kept: RefCell::default(),
             sweeps: Cell::new(false),
             reads: Cell::new(0),
+            counts,
             me: Weak::clone(me),
         })
     }
@@ -122,6 +126,7 @@ impl LeaseReader {
         len: usize,
         room: Option<BufMut>,
     ) -> Option<Buf> {
+        let start = self.shard.now();
         let leases = self.leases_of(ino, offset, len)?;
         let size = leases.first()?.lease.size;
         let end = offset.saturating_add(len as u64).min(size);
@@ -183,6 +188,7 @@ impl LeaseReader {
             }
         }
         self.reads.set(self.reads.get() + 1);
+        self.counts.read(end - offset, self.shard.now().saturating_sub(start));
         let skip = (offset - first) as usize;
         Some(whole.freeze().slice(skip..skip + (end - offset) as usize))
     }

@@ -13,7 +13,7 @@ const STRIPE: u64 = 128 << 10;
 /// A reader of a volume over `bricks`.
 fn reader(volume: &Volume, bricks: Vec<Rc<dyn Device>>) -> Rc<LeaseReader> {
     let open = move |_: &Shard, uuid: Uuid| bricks.get(uuid.as_u128() as usize - 1).cloned();
-    LeaseReader::new(&volume.shard, Box::new(open))
+    LeaseReader::new(&volume.shard, Box::new(open), volume.file_counts())
 }
 
 fn of(world: &World, volume: &Volume) -> Rc<LeaseReader> {
