@@ -108,6 +108,10 @@ impl Hosted {
             0 => "no problems".to_string(),
             found => format!("{found} problems, {} corrected", report.repaired),
         };
+        let found = match report.lost.len() {
+            0 => found,
+            files => format!("{found}, parts of {} are lost", output::count(files, "file")),
+        };
         Ok(format!(
             "check of volume {name} has ended: {found}; `braid volume check {name} --last` shows the report"
         ))

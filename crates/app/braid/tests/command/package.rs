@@ -205,19 +205,30 @@ fn the_helper_of_fsck_ends_as_fsck_does() {
         fs::write(&program, script).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let ran = Command::new(&helper).args(words).env("BRAID", &program).output().unwrap();
-        (ran.status.code().unwrap(), String::from_utf8(ran.stderr).unwrap())
+        let said = String::from_utf8(ran.stdout).unwrap();
+        (ran.status.code().unwrap(), String::from_utf8(ran.stderr).unwrap(), said)
     };
     let report = |found: u32, repaired: u32, lost: &str| {
         format!(
             r#"{{"name":"pool","files":2,"problems":[],"found":{found},"repaired":{repaired},"leaked":0,"lost":{lost}}}"#
         )
     };
-    let (code, asked) = run(&report(0, 0, "[]"), 0, &["-a", "-C0", "pool"]);
+    let (code, asked, said) = run(&report(0, 0, "[]"), 0, &["-a", "-C0", "pool"]);
+    assert_eq!(said, "volume pool: found 0 problems, corrected 0\n");
     assert_eq!((code, &*asked), (0, "volume check pool --offline --repair --json\n"));
     assert_eq!(run(&report(3, 3, "[]"), 0, &["pool"]).0, 1);
     assert_eq!(run(&report(3, 2, "[]"), 1, &["pool"]).0, 4);
-    assert_eq!(run(&report(0, 0, r#"[{"file":"a","ranges":[]}]"#), 1, &["pool"]).0, 4);
-    let (code, asked) = run(&report(1, 0, "[]"), 1, &["-n", "pool"]);
+    let lost = r#"[{"file":"/a b","ranges":[[0,4096],[8192,4096]]},{"file":"/c","ranges":[[0,1]]}]"#;
+    let and_more = format!(r#"{lost},"scrub":false,"rotten":[{{"file":"/d","ranges":[[0,1]]}}]"#);
+    for lost in [lost, &and_more] {
+        let (code, _, said) = run(&report(0, 0, lost), 1, &["pool"]);
+        assert_eq!(code, 4);
+        for part in ["lost: parts of /a b\n", "lost: parts of /c\n", "parts of 2 files are lost"] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert!(!said.contains("/d"), "{said}");
+    }
+    let (code, asked, _) = run(&report(1, 0, "[]"), 1, &["-n", "pool"]);
     assert_eq!((code, &*asked), (4, "volume check pool --offline --json\n"));
     assert_eq!(run("", 2, &["pool"]).0, 8);
     assert_eq!(run("", 0, &["-x", "pool"]).0, 16);
