@@ -82,6 +82,14 @@ pub(crate) fn check_domain(label: &str) -> Result<(), VolumeError> {
     }
 }
 
+fn no_part(brick: &Brick) -> VolumeError {
+    VolumeError::Refused(format!(
+        "{} has no part in placement that another could take: it is {:?}; add the other one without that",
+        brick.name(),
+        brick.state()
+    ))
+}
+
 impl Membership {
     /// Over these parts.
     pub fn new(parts: &Parts) -> Membership {
@@ -140,16 +148,24 @@ impl Membership {
     /// The brick whose place another is to take.
     fn may_replace(&self, new: &BrickToAdd) -> Result<Option<Rc<Brick>>, VolumeError> {
         let Some(id) = new.in_place_of else { return Ok(None) };
+        let old = self.may_be_replaced(id)?;
+        if new.proxy {
+            return Err(no_part(&old));
+        }
+        Ok(Some(old))
+    }
+
+    /// A brick whose place another can take.
+    ///
+    /// # Errors
+    /// When there is no such brick, it has no part in placement, or is missing with content that no other has.
+    pub fn may_be_replaced(&self, id: u16) -> Result<Rc<Brick>, VolumeError> {
         let old = self.bricks.get(id).ok_or(VolumeError::NoSuchBrick(id))?;
-        if !old.is_placed() || new.proxy {
-            return Err(VolumeError::Refused(format!(
-                "{} has no part in placement that another could take: it is {:?}; add the other one without that",
-                old.name(),
-                old.state()
-            )));
+        if !old.is_placed() {
+            return Err(no_part(&old));
         }
         self.has_what_is_on(&old)?;
-        Ok(Some(old))
+        Ok(old)
     }
 
     /// Refuses to let a brick go that is missing, with content that no other has.
@@ -268,11 +284,13 @@ impl Membership {
         Ok(self.commits.make_record_durable().await?)
     }
 
-    /// Takes a brick out of placement before its stripes are moved away; refused when they would not fit elsewhere.
-    pub fn begin_removal(&self, id: u16) -> Result<(), VolumeError> {
+    /// Refuses the removal of a brick whose stripes would not fit elsewhere, or that has what no other has. Gives it.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn may_remove(&self, id: u16) -> Result<Rc<Brick>, VolumeError> {
         let brick = self.bricks.get(id).ok_or(VolumeError::NoSuchBrick(id))?;
-        let weights = self.weights(id, None);
-        if weights.is_empty() {
+        if self.weights(id, None).is_empty() {
             let name = brick.name();
             return Err(VolumeError::Refused(format!(
                 "{name} is the last brick for data: add another first"
@@ -292,8 +310,17 @@ impl Membership {
                 room * BLOCK
             )));
         }
+        Ok(brick)
+    }
+
+    /// Takes a brick out of placement before its stripes are moved away.
+    ///
+    /// # Errors
+    /// As [`may_remove`](Membership::may_remove).
+    pub fn begin_removal(&self, id: u16) -> Result<(), VolumeError> {
+        let brick = self.may_remove(id)?;
         // Stripes on other bricks stay where they are: only those of this brick move, and all of them.
-        self.extents.placement().assign(&weights)?;
+        self.extents.placement().assign(&self.weights(id, None))?;
         self.change(&brick, BrickState::Removing, None);
         self.record.no_proxy(id);
         Ok(())

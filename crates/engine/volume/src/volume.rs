@@ -182,6 +182,22 @@ impl Volume {
         self.mover.start(new).await
     }
 
+    /// A brick can be removed now.
+    ///
+    /// # Errors
+    /// As [`start_job`](Volume::start_job) of its removal.
+    pub async fn may_remove(&self, brick: u16) -> Result<(), VolumeError> {
+        self.mover.may_remove(brick).await
+    }
+
+    /// Another brick can take the place of this one now.
+    ///
+    /// # Errors
+    /// When there is no such brick, it has no part in placement, or is missing with content that no other has.
+    pub fn may_be_replaced(&self, brick: u16) -> Result<(), VolumeError> {
+        self.membership.may_be_replaced(brick).map(|_| ())
+    }
+
     /// Starts a job that moves files to a brick; what was told to be there before and is not goes there, too. When it
     /// cannot be started the files are as they were.
     ///

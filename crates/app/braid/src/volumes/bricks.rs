@@ -162,6 +162,8 @@ fn infos_that_fit(
     let infos = creating::infos(hosted.home(), prepared.openers())?;
     if let Some(old) = old {
         hosted.check_removal(old, infos.iter().map(|info| info.size / BLOCK).sum())?;
+        let id = old.id;
+        hosted.with(move |here| async move { here.volume.may_be_replaced(id) })??;
     }
     Ok(infos)
 }

@@ -45,6 +45,9 @@ impl Hosted {
                 let id = brick.id;
                 self.with(move |here| async move { here.opened.can_remove(id) })??;
                 if *dry_run {
+                    self.sync_from_above();
+                    let may = self.with(move |here| async move { here.volume.may_remove(id).await })?;
+                    may.with_context(|| format!("removing brick {shown} of volume {name}"))?;
                     return Ok(format!(
                         "brick {shown} can be removed: {} would move to the others",
                         size::human(brick.used * BLOCK)

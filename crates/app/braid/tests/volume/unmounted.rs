@@ -58,6 +58,23 @@ fn a_volume_is_destroyed_when_that_is_what_was_meant() {
 }
 
 #[test]
+fn a_dry_run_refuses_what_the_command_would() {
+    let Some(scene) = Scene::new(&["a", "b", "new"]) else { return };
+    scene.run("create pool a b").ok();
+    scene.run("mount pool mnt").ok();
+    scene.write_by_child("file", &vec![7; 8 << 20]);
+    scene.unmount("pool");
+    fs::rename(scene.place.path("b"), scene.place.path("away")).unwrap();
+    scene.run("mount pool mnt a --degraded").ok();
+    for verb in ["remove pool 1", "replace pool 1 new"] {
+        for words in ["--dry-run", ""] {
+            scene.run(&format!("{verb} {words}")).refused(2, &["is missing, and", "bytes of files"]);
+        }
+    }
+    scene.unmount("pool");
+}
+
+#[test]
 fn a_mount_forbids_what_it_is_told_to() {
     let Some(scene) = Scene::new(&["a"]) else { return };
     scene.run("create pool a").ok();

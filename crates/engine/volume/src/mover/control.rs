@@ -32,15 +32,7 @@ impl Mover {
         self.transactions
             .writable()
             .map_err(|errno| VolumeError::File { doing: "starting a job", errno })?;
-        let blank = JobRecord {
-            kind: JobKind::Balance,
-            brick: None,
-            ino: 0,
-            cursor: (0, 0),
-            done: 0,
-            total: 0,
-            paused: false,
-        };
+        let blank = blank();
         let record = match new {
             NewJob::Balance => blank,
             NewJob::Defrag => JobRecord { kind: JobKind::Defrag, ..blank },
@@ -83,6 +75,24 @@ impl Mover {
             }
         }
         recorded
+    }
+
+    /// Says what would refuse the removal of a brick now.
+    ///
+    /// # Errors
+    /// As [`start`](Mover::start).
+    pub async fn may_remove(&self, brick: u16) -> Result<(), VolumeError> {
+        if let Some(current) = self.current()
+            && !matches!(self.state(), JobState::Failed(_))
+        {
+            return Err(VolumeError::Busy { running: current.record.get().kind.name() });
+        }
+        self.transactions
+            .writable()
+            .map_err(|errno| VolumeError::File { doing: "removing a brick", errno })?;
+        let record = JobRecord { kind: JobKind::Remove, brick: Some(brick), ..blank() };
+        self.may_do_without(brick, &record).await?;
+        self.membership.may_remove(brick).map(|_| ())
     }
 
     /// Checks that a job can be done, makes the changes that go before it, and gives the bytes to be moved. A file is to be
@@ -348,5 +358,18 @@ impl Mover {
         let stopped =
             || (self.current().is_none() || self.state() != JobState::Running).then_some(());
         self.ended.wait_for(stopped).await;
+    }
+}
+
+/// The record of a job that has done nothing yet.
+fn blank() -> JobRecord {
+    JobRecord {
+        kind: JobKind::Balance,
+        brick: None,
+        ino: 0,
+        cursor: (0, 0),
+        done: 0,
+        total: 0,
+        paused: false,
     }
 }
