@@ -2,7 +2,7 @@
 //!
 //! The files are told first; a job then makes the copies that are missing, and frees those that are too many.
 
-use crate::create::check_copies;
+use crate::create::{check_copies, check_domains};
 use crate::error::VolumeError;
 use crate::mover::NewJob;
 use crate::namespace::Inode;
@@ -31,14 +31,14 @@ impl Volume {
     /// from now on. When this comes back it is durable that they are to have them, and a job that makes them is under way.
     ///
     /// # Errors
-    /// When the volume has too few bricks or no checksums, another job is under way, or something below the folder cannot be
+    /// When the volume has too few bricks, they are in too few domains for more copies than it is to have, or no checksums, another job is under way, or something below the folder cannot be
     /// read: what was told stays so, and the same can be asked again.
     pub async fn set_copies(&self, ino: Ino, copies: u8) -> Result<(), VolumeError> {
         let failed = |errno| VolumeError::File { doing: "setting the number of copies", errno };
         self.transactions.writable().map_err(failed)?;
         let bricks = self.bricks.all();
-        let placed = bricks.iter().filter(|brick| brick.is_placed()).count();
-        check_copies(copies, self.record.has_checksums(), placed)?;
+        let placed = bricks.iter().filter(|brick| brick.is_placed());
+        check_copies(copies, self.record.has_checksums(), placed.clone().count())?;
         let busy = |job: &JobStatus| !matches!(job.state, JobState::Failed(_));
         if let Some(job) = self.mover.status().filter(busy) {
             return Err(VolumeError::Busy { running: job.kind.name() });
@@ -46,6 +46,10 @@ impl Volume {
         let inode = self.inodes.get(ino).await.map_err(failed)?;
         if !matches!(inode.kind(), Kind::File | Kind::Directory) {
             return Err(VolumeError::Refused("only files and directories have copies".into()));
+        }
+        // Those that it is to have already are made wherever there is room: better together than none.
+        if copies > inode.with(|record| record.copies) {
+            check_domains(copies, placed.map(|brick| brick.domain.as_str()))?;
         }
         if copies > 1 {
             self.record.note_copies();

@@ -11,6 +11,7 @@ use braid_format::volume::volume_record::VolumeRecord;
 use braid_format::volume::{NO_BRICK, keys};
 use braid_kv::Change;
 use braid_layout::buckets::Buckets;
+use std::collections::BTreeSet;
 use uuid::Uuid;
 
 /// A brick of a new volume. Bricks are numbered from 0, in their order.
@@ -57,6 +58,35 @@ pub(crate) fn check_copies(copies: u8, checksums: bool, bricks: usize) -> Result
     Ok(())
 }
 
+/// The domains that bricks with these labels are in: one for each label, and one for each brick without.
+pub fn domains_of<'a>(labels: impl IntoIterator<Item = &'a str>) -> usize {
+    let (mut named, mut alone) = (BTreeSet::new(), 0);
+    for label in labels {
+        if label.is_empty() {
+            alone += 1;
+        } else {
+            named.insert(label);
+        }
+    }
+    named.len() + alone
+}
+
+/// Refuses more copies than there are domains: the bricks that take data have these labels.
+pub(crate) fn check_domains<'a>(
+    copies: u8,
+    labels: impl IntoIterator<Item = &'a str>,
+) -> Result<(), VolumeError> {
+    let domains = domains_of(labels);
+    if usize::from(copies) <= domains {
+        return Ok(());
+    }
+    let are = if domains == 1 { "domain" } else { "domains" };
+    Err(VolumeError::Refused(format!(
+        "{copies} copies are to lie in as many domains, of bricks that may be lost together, and the bricks that take data are in \
+         {domains} {are}: give or add a brick in another domain (--domain), or ask for fewer"
+    )))
+}
+
 /// The content of the metadata store of a new volume: no file but an empty root directory, which belongs to `owner`.
 ///
 /// # Errors
@@ -74,6 +104,7 @@ pub fn first_records(
     }
     check_copies(copies, checksums, bricks.len())?;
     bricks.iter().try_for_each(|brick| check_domain(&brick.domain))?;
+    check_domains(copies, bricks.iter().map(|brick| brick.domain.as_str()))?;
     let numbered = || (0u16..).zip(bricks);
     let weights: Vec<(u16, u64)> = numbered().map(|(id, brick)| (id, brick.weight)).collect();
     let buckets = Buckets::new(&weights)?;

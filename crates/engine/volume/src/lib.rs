@@ -94,7 +94,7 @@ mod volume;
 mod watch;
 
 pub use check::{CheckEnd, CheckReport, Lost};
-pub use create::{Format, NewBrick, first_records};
+pub use create::{Format, NewBrick, domains_of, first_records};
 pub use error::VolumeError;
 pub use extents::{Brick, BrickCounts, NoteLost, Space};
 pub use file_counts::{FileCounts, Requests};

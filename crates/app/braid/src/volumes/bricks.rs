@@ -69,11 +69,17 @@ impl Volumes {
         }
         let doing = format!("adding to volume {}", hosted.name);
         self.refuse_used(hosted.home(), &members).with_context(|| doing.clone())?;
+        // Of bricks that are added nothing is to be said: they make no domain less.
+        let together = match &old {
+            Some(old) => hosted.domains_after(Some(old.id), Some(&how.domain))?,
+            None => String::new(),
+        };
         let prepared = creating::prepare(hosted.home(), &doing, members, how.force, arrays)?;
         let infos = match infos_that_fit(hosted, &prepared, old.as_ref()) {
             Ok(infos) if !how.dry_run => infos,
             looked => {
                 let said = dry_run_of(hosted, &prepared, old.as_ref());
+                let said = said + &together;
                 give_back(prepared, &[], arrays);
                 return looked.map(|_| said).context(doing);
             }
@@ -93,7 +99,7 @@ impl Volumes {
             return Err(error.context(format!("{doing}{before}")));
         }
         let proxy = if how.proxy { " as its proxy" } else { "" };
-        Ok(format!("added to volume {}{proxy}: {}", hosted.name, added.join(", ")))
+        Ok(format!("added to volume {}{proxy}: {}{together}", hosted.name, added.join(", ")))
     }
 
     fn add_all(

@@ -1,5 +1,6 @@
 //! What mounted volumes say of themselves.
 
+use super::domains;
 use super::hosted::{Hosted, Sample, locked};
 use anyhow::Result;
 use braid_control::protocol::Job;
@@ -7,7 +8,6 @@ use braid_control::protocol::volume::{
     BrickDetail, CheckDetail, ListedVolume, LostDetail, VolumeDetail, VolumeJobDetail,
 };
 use braid_control::wanted::weight;
-use braid_filesystem::ROOT;
 use braid_format::volume::BLOCK;
 use braid_format::volume::brick_record::BrickState;
 use braid_volume::{BrickStatus, CheckReport, JobState, JobStatus, Lost, VolumeStatus};
@@ -95,9 +95,8 @@ impl Hosted {
         let metadata = self.with(|here| async move { here.opened.store.bricks() })?;
         let counts = self.with(|here| async move { here.volume.file_counts().get() })?;
         let (reads, writes) = counts;
-        let copies = self.with(|here| async move { here.volume.copies_of(ROOT).await })?;
-        // The root could be read when the volume was mounted.
-        let copies = copies.unwrap_or(1);
+        let copies = self.copies_in_root()?;
+        let domains = domains::count(&status.bricks, None, None);
         let snapshots = self.with(|here| async move { here.volume.snapshots().await })?;
         let snapshots = snapshots.iter().filter(|snapshot| !snapshot.is_going).count();
         let name_of = |id: u16| {
@@ -149,6 +148,8 @@ impl Hosted {
             checksum_errors: status.checksum_errors,
             checksum_mended: status.checksum_mended,
             copies,
+            domains,
+            copies_share_domain: usize::from(copies) > domains,
             incomplete: status.incomplete,
             snapshots: snapshots as u64,
             snapshot_bytes: status.snapshot_bytes,

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use braid_control::protocol::Answer;
 use braid_control::protocol::volume::{CopiesDetail, FileName, JobDeed, VolumeJob};
 use braid_format::volume::BLOCK;
+use braid_format::volume::job::JobKind;
 use braid_volume::{BrickStatus, JobState, JobStatus, NewJob, Volume, VolumeError};
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -21,6 +22,9 @@ use uuid::Uuid;
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// A rate is that of about so long a time.
 const RATE_OVER: Duration = Duration::from_secs(3);
+
+/// What a removal that was started is called begins so.
+const REMOVAL: &str = "removal of brick";
 
 /// Bricks that were let go are closed within so long.
 const CLOSED_WITHIN: Duration = Duration::from_secs(10);
@@ -46,14 +50,21 @@ impl Hosted {
                 self.with(move |here| async move { here.opened.can_remove(id) })??;
                 if *dry_run {
                     self.sync_from_above();
-                    let may = self.with(move |here| async move { here.volume.may_remove(id).await })?;
+                    let may =
+                        self.with(move |here| async move { here.volume.may_remove(id).await })?;
                     may.with_context(|| format!("removing brick {shown} of volume {name}"))?;
                     return Ok(format!(
-                        "brick {shown} can be removed: {} would move to the others",
-                        size::human(brick.used * BLOCK)
+                        "brick {shown} can be removed: {} would move to the others{}",
+                        size::human(brick.used * BLOCK),
+                        self.domains_after(Some(id), None)?
                     ));
                 }
-                (NewJob::Remove { brick: brick.id }, format!("removal of brick {shown}"))
+                let said = self.domains_after(Some(id), None)?;
+                let what = format!("{REMOVAL} {shown}");
+                let new = NewJob::Remove { brick: id };
+                let started =
+                    self.begin(what, move |here| async move { here.volume.start_job(new).await })?;
+                return Ok(format!("{started}{said}"));
             }
             VolumeJob::Migrate { files, brick } => return self.start_migration(files, brick),
             VolumeJob::Copies { file, copies } => return self.start_copies(file, *copies),
@@ -199,6 +210,9 @@ impl Hosted {
             // A job may end before the first question about it.
             self.wait_until_closed()?;
             return Ok(match started {
+                Some(what) if what.starts_with(REMOVAL) => {
+                    format!("{what} has ended{}", self.domains_after(None, None)?)
+                }
                 Some(what) => format!("{what} has ended"),
                 None => format!("volume {name} has no job under way"),
             });
@@ -230,7 +244,14 @@ impl Hosted {
             Some(JobStatus { state: JobState::Failed(why), .. }) => {
                 bail!("{kind} of volume {name} failed: {why}")
             }
-            _ => format!("{} has ended", started.unwrap_or(format!("{kind} of volume {name}"))),
+            _ => {
+                let what = started.unwrap_or(format!("{kind} of volume {name}"));
+                let together = match last.kind {
+                    JobKind::Remove => self.domains_after(None, None)?,
+                    _ => String::new(),
+                };
+                format!("{what} has ended{together}")
+            }
         })
     }
 

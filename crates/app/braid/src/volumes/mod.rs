@@ -22,6 +22,7 @@
 //! | `jobs` | jobs: started, steered, waited for |
 //! | `quotas`, `snapshots` | limits and snapshots of folders |
 //! | `details` | what mounted volumes say of themselves |
+//! | `domains` | whether copies are in distinct domains |
 //! | `export`, `exported`, `file_device` | files of volumes as block devices |
 //! | `unmounted` | volumes that are not mounted: checked, renamed, destroyed |
 //! | `background` | a server that is started for a volume |
@@ -35,6 +36,7 @@ mod bricks;
 mod checking;
 pub mod creating;
 mod details;
+mod domains;
 pub mod examining;
 mod export;
 mod exported;

@@ -218,7 +218,8 @@ fn the_helper_of_fsck_ends_as_fsck_does() {
     assert_eq!((code, &*asked), (0, "volume check pool --offline --repair --json\n"));
     assert_eq!(run(&report(3, 3, "[]"), 0, &["pool"]).0, 1);
     assert_eq!(run(&report(3, 2, "[]"), 1, &["pool"]).0, 4);
-    let lost = r#"[{"file":"/a b","ranges":[[0,4096],[8192,4096]]},{"file":"/c","ranges":[[0,1]]}]"#;
+    let lost =
+        r#"[{"file":"/a b","ranges":[[0,4096],[8192,4096]]},{"file":"/c","ranges":[[0,1]]}]"#;
     let and_more = format!(r#"{lost},"scrub":false,"rotten":[{{"file":"/d","ranges":[[0,1]]}}]"#);
     for lost in [lost, &and_more] {
         let (code, _, said) = run(&report(0, 0, lost), 1, &["pool"]);

@@ -8,6 +8,39 @@ fn shown(scene: &Scene, path: &str) -> serde_json::Value {
 }
 
 #[test]
+fn copies_are_in_distinct_domains_or_that_is_said() {
+    let Some(scene) = Scene::new(&["a", "b", "c", "new"]) else { return };
+    let words = ["2 copies", "in 1 domain", "--domain"];
+    scene.run("create pool a b --copies 2 --domain a=east --domain b=east").refused(2, &words);
+    scene.run("create pool a b --domain a=east --domain b=east").ok();
+    scene.run("mount pool mnt").ok();
+    scene.write_by_child("one", &[1; 1_000_000]);
+    scene.run("copies pool 2").refused(2, &words);
+    // A brick without a label is in a domain of its own.
+    scene.run("add pool c").ok();
+    scene.run("copies pool 2").ok();
+    let status = scene.status();
+    assert_eq!((&status["domains"], &status["copies_share_domain"]), (&2.into(), &false.into()));
+    let together = ["left are in 1 domain", "2 copies", "lost together"];
+    let said = [
+        scene.run("remove pool c --dry-run").ok(),
+        scene.run("replace pool c new --domain east --dry-run").ok(),
+        scene.run("remove pool c").ok(),
+    ];
+    for (said, word) in said.iter().flat_map(|said| together.map(|word| (said, word))) {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    let status = scene.status();
+    assert_eq!((&status["domains"], &status["copies_share_domain"]), (&1.into(), &true.into()));
+    assert!(scene.run("status pool").ok().contains("some copies lie together"));
+    // What files are to have already is made all the same.
+    scene.run("copies pool 2").ok();
+    let said = scene.run("replace pool b new --domain west --dry-run").ok();
+    assert!(!said.contains("domain"), "{said}");
+    scene.unmount("pool");
+}
+
+#[test]
 fn a_folder_gets_copies_with_all_in_it_and_what_comes_has_them() {
     let Some(scene) = Scene::new(&["a", "b", "c"]) else { return };
     scene.run("create pool a b --copies 3").refused(2, &["3 copies", "add a brick"]);

@@ -22,7 +22,10 @@ fn iostat_shows_volumes_and_their_bricks() {
         };
         let volume = |report: &Value| report["volumes"][0].clone();
         let first = volume(&reports[0]);
-        assert_eq!((&first["name"], &reports[0]["arrays"]), (&"pool".into(), &Value::Array(vec![])));
+        assert_eq!(
+            (&first["name"], &reports[0]["arrays"]),
+            (&"pool".into(), &Value::Array(vec![]))
+        );
         assert_eq!(kib(&first, &reports[0]), 4096.0);
         assert!(first["w_await"].as_f64() > Some(0.0), "{first}");
         let bricks = first["bricks"].as_array().unwrap();

@@ -68,7 +68,9 @@ fn a_dry_run_refuses_what_the_command_would() {
     scene.run("mount pool mnt a --degraded").ok();
     for verb in ["remove pool 1", "replace pool 1 new"] {
         for words in ["--dry-run", ""] {
-            scene.run(&format!("{verb} {words}")).refused(2, &["is missing, and", "bytes of files"]);
+            scene
+                .run(&format!("{verb} {words}"))
+                .refused(2, &["is missing, and", "bytes of files"]);
         }
     }
     scene.unmount("pool");

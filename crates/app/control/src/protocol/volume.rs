@@ -403,6 +403,12 @@ pub struct VolumeDetail {
     /// Copies of what is made in the root folder.
     #[serde(default)]
     pub copies: u8,
+    /// Domains that the bricks which take data are in: a brick without a label is in one of its own.
+    #[serde(default)]
+    pub domains: usize,
+    /// These are fewer than the copies, so that copies lie in one domain and would be lost together.
+    #[serde(default)]
+    pub copies_share_domain: bool,
     /// Some files have fewer copies than they are to have, or copies that missed a write.
     #[serde(default)]
     pub incomplete: bool,

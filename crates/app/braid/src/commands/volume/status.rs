@@ -84,7 +84,15 @@ fn copies(status: &VolumeDetail) -> String {
         0 => String::new(),
         bytes => format!("; {} of copies are on bricks that are not there", size::human(bytes)),
     };
-    format!("{} of each file in the root folder{away}{missing}", status.copies)
+    let together = match status.copies_share_domain {
+        false => String::new(),
+        true => format!(
+            "; the bricks that take data are in {}: some copies lie together, and would be lost together, until a brick in \
+             another domain is added (`braid volume add {name} BRICK --domain LABEL`)",
+            output::count(status.domains, "domain")
+        ),
+    };
+    format!("{} of each file in the root folder{away}{missing}{together}", status.copies)
 }
 
 fn snapshots(status: &VolumeDetail) -> String {
@@ -217,6 +225,10 @@ mod tests {
         }
         let said = text(&status);
         assert!(said.contains("2 of each file in the root folder; 3 MiB of copies are"), "{said}");
+        assert!(!said.contains("domain is added"), "{said}");
+        (status.domains, status.copies_share_domain) = (1, true);
+        let said = text(&status);
+        assert!(said.contains("take data are in 1 domain: some copies lie together"), "{said}");
         let job = Job {
             kind: "balance".into(),
             done: 1 << 20,
