@@ -135,6 +135,8 @@ fn each_verb_has_a_help_of_its_own() {
         let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
         assert!(about.len() > 10 && !about.starts_with('`'), "{name}: {about:?}");
         assert!(seen.insert(about.clone()), "{name}: {about:?} is another's");
+        let help = (*verb).clone().render_long_help().to_string();
+        assert!(!help.contains("\\\""), "{name}: a backslash before a quote: {help}");
     }
     // Long texts are shown by --help.
     for (name, says) in [

@@ -92,16 +92,24 @@ fn of_array(detail: &Detail) -> Line {
 }
 
 fn of_volume(volume: &ListedVolume) -> Line {
-    let health = match volume.state.as_str() {
-        "clean" => Health::Good,
-        _ => Health::Degraded,
-    };
+    let health = health_of(&volume.state);
     let mut state = volume.state.clone();
     if let Some(dir) = &volume.dir {
         let full = volume.used as f64 * 100.0 / volume.size.max(1) as f64;
         state.push_str(&format!(", {full:.0} % used, at {dir}"));
     }
     Line { name: volume.name.clone(), kind: "volume".to_string(), size: volume.size, health, state }
+}
+
+/// The worst of what the state of a volume says; jobs, and what they would do, are none.
+fn health_of(state: &str) -> Health {
+    let of_word = |word: &str| match word {
+        "failed" => Health::Failed,
+        // Copies that are missing, and the job that makes them.
+        _ if word.starts_with("degraded") || word.starts_with("copies") => Health::Degraded,
+        _ => Health::Good,
+    };
+    state.split(", ").map(of_word).max().unwrap_or(Health::Good)
 }
 
 fn text(lines: &[Line], colours: bool) -> Vec<String> {
@@ -125,6 +133,22 @@ fn text(lines: &[Line], colours: bool) -> Vec<String> {
 mod tests {
     use super::*;
     use braid_control::protocol::samples::detail;
+
+    #[test]
+    fn a_volume_is_degraded_when_bricks_or_copies_are_missing_and_not_when_stripes_lie_elsewhere() {
+        for (state, health) in [
+            ("clean", Health::Good),
+            ("unbalanced", Health::Good),
+            ("read-only, balance (stopped), scrub", Health::Good),
+            ("degraded, 1 brick is missing", Health::Degraded),
+            ("degraded, 2 bricks are missing, unbalanced", Health::Degraded),
+            ("unbalanced, copies are missing", Health::Degraded),
+            ("copies", Health::Degraded),
+            ("failed, degraded, 1 brick is missing", Health::Failed),
+        ] {
+            assert_eq!(health_of(state), health, "{state}");
+        }
+    }
 
     #[test]
     fn each_array_has_a_line_in_the_colour_of_its_state() {

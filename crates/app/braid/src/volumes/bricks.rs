@@ -191,8 +191,8 @@ fn dry_run_of(hosted: &Hosted, prepared: &Prepared, old: Option<&BrickStatus>) -
     let (names, volume) = (names.join(", "), &hosted.name);
     let Some(old) = old else { return format!("{names} can be added to volume {volume}") };
     format!(
-        "{names} can replace brick {} of volume {volume}: {} would move",
-        hosted.name_of(old),
+        "{names} can replace {} of volume {volume}: {} would move",
+        hosted.called(old),
         size::human(old.used * BLOCK)
     )
 }
@@ -253,10 +253,10 @@ impl Hosted {
     fn brick_to_replace(&self, wanted: &str) -> Result<BrickStatus> {
         let old = self.select(wanted)?;
         let status = self.status()?;
-        let shown = self.name_of(&old);
+        let shown = self.called(&old);
         if let Some(job) = &status.job {
             bail!(
-                "replacing brick {shown} of volume {}: its {} is not at its end; `braid volume jobs {}` shows it",
+                "replacing {shown} of volume {}: its {} is not at its end; `braid volume jobs {}` shows it",
                 self.name,
                 job.kind.name(),
                 self.name
@@ -264,7 +264,7 @@ impl Hosted {
         }
         if status.proxy == Some(old.id) {
             bail!(
-                "brick {shown} is the proxy of volume {}: take it off first (proxy --off), then add the other with --proxy",
+                "{shown} is the proxy of volume {}: take it off first (proxy --off), then add the other with --proxy",
                 self.name
             );
         }
@@ -282,8 +282,8 @@ impl Hosted {
             here.volume.set_weight(id, recorded).await?;
             here.note_bricks().await
         })??;
-        let name = self.name_of(&brick);
-        Ok(format!("brick {name} of volume {} has weight {weight} now", self.name))
+        let name = self.called(&brick);
+        Ok(format!("{name} of volume {} has weight {weight} now", self.name))
     }
 
     /// Makes the metadata region `bytes` large, on all bricks that have one.
@@ -341,9 +341,9 @@ impl Hosted {
             here.note_bricks().await
         })??;
         Ok(format!(
-            "brick {} is the proxy of volume {name}: it takes what is written first; `braid volume flush {name}` moves \
+            "{} is the proxy of volume {name}: it takes what is written first; `braid volume flush {name}` moves \
              that on",
-            self.name_of(&brick)
+            self.called(&brick)
         ))
     }
 

@@ -183,6 +183,17 @@ impl Hosted {
         self.brick_name(brick.uuid).unwrap_or_else(|| brick.name.clone())
     }
 
+    /// A brick in a sentence: where it is, or of one that was never there its number.
+    pub fn called(&self, brick: &BrickStatus) -> String {
+        self.brick_name(brick.uuid).map_or_else(
+            || match brick.name.starts_with("brick ") {
+                true => brick.name.clone(),
+                false => format!("brick {}", brick.name),
+            },
+            |name| format!("brick {name}"),
+        )
+    }
+
     fn state(&self, status: &VolumeStatus) -> String {
         let missing = status.bricks.iter().filter(|brick| !brick.is_there).count();
         let mut words = Vec::new();

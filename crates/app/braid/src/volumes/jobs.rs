@@ -24,7 +24,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 const RATE_OVER: Duration = Duration::from_secs(3);
 
 /// What a removal that was started is called begins so.
-const REMOVAL: &str = "removal of brick";
+const REMOVAL: &str = "removal of";
 
 /// Bricks that were let go are closed within so long.
 const CLOSED_WITHIN: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ impl Hosted {
             VolumeJob::Scrub => return self.start_scrub(),
             VolumeJob::Remove { brick, dry_run } => {
                 let brick = self.select(brick)?;
-                let shown = self.name_of(&brick);
+                let shown = self.called(&brick);
                 self.check_removal(&brick, 0)?;
                 let id = brick.id;
                 self.with(move |here| async move { here.opened.can_remove(id) })??;
@@ -52,9 +52,9 @@ impl Hosted {
                     self.sync_from_above();
                     let may =
                         self.with(move |here| async move { here.volume.may_remove(id).await })?;
-                    may.with_context(|| format!("removing brick {shown} of volume {name}"))?;
+                    may.with_context(|| format!("removing {shown} of volume {name}"))?;
                     return Ok(format!(
-                        "brick {shown} can be removed: {} would move to the others{}",
+                        "{shown} can be removed: {} would move to the others{}",
                         size::human(brick.used * BLOCK),
                         self.domains_after(Some(id), None)?
                     ));
@@ -328,15 +328,15 @@ impl Hosted {
         let status = self.status()?;
         let others = status.bricks.iter().filter(|other| other.id != brick.id && other.is_there);
         let others: Vec<&BrickStatus> = others.filter(|other| other.weight > 0).collect();
-        let shown = self.name_of(brick);
+        let shown = self.called(brick);
         if others.is_empty() && more == 0 {
-            bail!("brick {shown} is the last one of volume {}: add another first", self.name);
+            bail!("{shown} is the last one of volume {}: add another first", self.name);
         }
         let free = others.iter().map(|other| other.blocks.saturating_sub(other.used));
         let room = more.saturating_add(free.sum());
         if brick.used > room {
             bail!(
-                "{} on brick {shown} do not fit on the others, which have {} free: add a brick, a larger one, or remove \
+                "{} on {shown} do not fit on the others, which have {} free: add a brick, a larger one, or remove \
                  files first",
                 size::human(brick.used * BLOCK),
                 size::human(room * BLOCK)

@@ -43,8 +43,8 @@ impl Volumes {
         let (status, mut member) = self.lost(hosted, brick, device, arrays).with_context(doing)?;
         if status.is_there {
             bail!(
-                "brick {} of volume {name} is there: nothing is to be taken back",
-                hosted.name_of(&status)
+                "{} of volume {name} is there: nothing is to be taken back",
+                hosted.called(&status)
             );
         }
         let uuid = status.uuid;

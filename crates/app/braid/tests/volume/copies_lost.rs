@@ -74,6 +74,8 @@ fn fewer_copies_while_a_brick_is_away_lose_nothing() {
     read(&scene, 0..6, 0);
     scene.run("check pool").ok();
     // As its refusal said before: then the brick can go.
+    let said = scene.run("remove pool 1 --dry-run").ok();
+    assert!(said.starts_with("brick 1 ("), "{said}");
     scene.run("remove pool 1").ok();
     scene.unmount("pool");
     scene.run("mount pool mnt").ok();

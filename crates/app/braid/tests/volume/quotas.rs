@@ -72,6 +72,9 @@ fn what_cannot_have_a_limit_is_refused_with_the_reason() {
     fs::write(scene.file("file"), "x").unwrap();
     for (of, says) in [
         ("mnt --limit 1G", "a limit is for a folder in it"),
+        ("pool --limit 1G", "/mnt/FOLDER --limit"),
+        ("pool --none", "a limit is for a folder in it"),
+        ("other --limit 1G", "no volume other is mounted"),
         ("mnt/file --limit 1G", "not a directory"),
         ("mnt/nowhere --limit 1G", "no such file"),
         ("mnt/file --none", "not a directory"),

@@ -259,7 +259,7 @@ pub enum AssembleError {
     },
     /// Bricks are not there.
     #[error(
-        "volume {volume:?}: {bricks} of its {count} bricks missing; bring them, or mount with --degraded: what lies on them \
+        "volume {volume:?}: of its {count} bricks, {bricks} missing; bring what is missing, or mount with --degraded: what lies on them \
          cannot be read then, and the rest can"
     )]
     Missing {

@@ -429,10 +429,10 @@ pub struct Jobs {
     /// The check is meant, also when another job is under way.
     #[arg(long)]
     pub check: bool,
-    /// Move at most so many bytes per second; a bare number is in KiB, \"none\" for no limit.
+    /// Move at most so many bytes per second; a bare number is in KiB, `none` for no limit.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub speed: Option<Rate>,
-    /// Slow down while requests of files take longer than so many milliseconds; \"auto\" for what the bricks are due:
+    /// Slow down while requests of files take longer than so many milliseconds; `auto` for what the bricks are due:
     /// 20 where one has heads, else 2.
     #[arg(long, value_name = "MS", value_parser = latency)]
     pub latency: Option<Latency>,

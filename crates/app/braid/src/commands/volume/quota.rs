@@ -2,10 +2,11 @@
 
 use super::asking::{ask, connect, file_name, order, unexpected, volume_of};
 use crate::cli::volume::Quota;
+use crate::client::Client;
 use crate::commands::done::say_done;
 use crate::output::{self, size, table};
-use anyhow::Result;
-use braid_control::protocol::volume::{QuotaDetail, VolumeAnswer, VolumeRequest};
+use anyhow::{Result, bail};
+use braid_control::protocol::volume::{ListedVolume, QuotaDetail, VolumeAnswer, VolumeRequest};
 use std::process::ExitCode;
 
 pub fn run(options: &Quota) -> Result<ExitCode> {
@@ -14,6 +15,12 @@ pub fn run(options: &Quota) -> Result<ExitCode> {
     let (bytes, files, remove) = (options.limit, options.files, options.none);
     if bytes.is_some() || files.is_some() || remove {
         let folder = file_name(&options.name)?;
+        if let (None, Some(dir)) = (&below, dir_of(&mut client, &volume)?) {
+            bail!(
+                "volume {volume} itself has the size of its bricks: a limit is for a folder in it, as in `braid volume quota \
+                 {dir}/FOLDER --limit 10G`"
+            );
+        }
         let request = VolumeRequest::Quota { volume, folder, bytes, files, remove };
         return say_done(&order(&mut client, request)?, options.json);
     }
@@ -34,6 +41,17 @@ pub fn run(options: &Quota) -> Result<ExitCode> {
         output::line(text(&quotas))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where the volume is mounted.
+fn dir_of(client: &mut Client, volume: &str) -> Result<Option<String>> {
+    match ask(client, VolumeRequest::List)? {
+        VolumeAnswer::List { volumes } => {
+            let is = |one: &ListedVolume| one.name == volume || one.uuid == volume;
+            Ok(volumes.into_iter().find(is).and_then(|one| one.dir))
+        }
+        other => Err(unexpected(other)),
+    }
 }
 
 fn text(quotas: &[QuotaDetail]) -> String {

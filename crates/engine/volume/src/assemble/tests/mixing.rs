@@ -58,7 +58,7 @@ fn missing_bricks_are_named_and_the_rest_can_be_used() {
         put(&volume, "a").await;
     });
     let missing = text(bricks.assemble_some(&[0, 1], AssembleOptions::default()));
-    assert!(missing.contains("brick 2 is of its 3 bricks missing"), "{missing}");
+    assert!(missing.contains("of its 3 bricks, brick 2 is missing"), "{missing}");
     let assembly = bricks.assemble_some(&[0, 1], DEGRADED).unwrap();
     assert_eq!(assembly.missing, [2]);
     let (opened, volume) = bricks.mount(assembly);
