@@ -256,10 +256,10 @@ impl Hosted {
         let shown = self.called(&old);
         if let Some(job) = &status.job {
             bail!(
-                "replacing {shown} of volume {}: its {} is not at its end; `braid volume jobs {}` shows it",
-                self.name,
+                "replacing {shown} of volume {name}: a job, {}, is not at its end; wait for it (`braid volume jobs {name} --wait`), or \
+                 give it up (`braid volume jobs {name} --cancel`)",
                 job.kind.name(),
-                self.name
+                name = self.name
             );
         }
         if status.proxy == Some(old.id) {

@@ -131,7 +131,7 @@ impl Hosted {
             Ok::<_, VolumeError>((copies, here.volume.status().incomplete))
         })?;
         let (copies, incomplete) = found.with_context(|| path.clone())?;
-        Ok(CopiesDetail { file: path, copies, incomplete })
+        Ok(CopiesDetail { file: path, copies, volume_incomplete: incomplete })
     }
 
     /// Has `start` start a job, and notes it as `what`.

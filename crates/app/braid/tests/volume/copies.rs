@@ -41,6 +41,24 @@ fn copies_are_in_distinct_domains_or_that_is_said() {
 }
 
 #[test]
+fn a_job_that_keeps_a_brick_from_being_replaced_is_named_with_what_ends_it() {
+    let Some(scene) = Scene::new(&["a", "b", "new"]) else { return };
+    scene.run("create pool a b").ok();
+    scene.run("mount pool mnt").ok();
+    scene.write_by_child("one", &[1; 4_000_000]);
+    scene.run("jobs pool --speed 64K").ok();
+    scene.run("copies pool 2 --detach").ok();
+    scene.run("jobs pool --pause").ok();
+    let words = ["a job, copies,", "`braid volume jobs pool --cancel`"];
+    scene.run("replace pool a new --dry-run").refused(2, &words);
+    for line in ["jobs pool --speed none", "jobs pool --resume", "jobs pool --wait"] {
+        scene.run(line).ok();
+    }
+    scene.run("replace pool a new --dry-run").ok();
+    scene.unmount("pool");
+}
+
+#[test]
 fn a_folder_gets_copies_with_all_in_it_and_what_comes_has_them() {
     let Some(scene) = Scene::new(&["a", "b", "c"]) else { return };
     scene.run("create pool a b --copies 3").refused(2, &["3 copies", "add a brick"]);
@@ -68,6 +86,7 @@ fn a_folder_gets_copies_with_all_in_it_and_what_comes_has_them() {
     let before = used();
     scene.run("copies mnt/photos 2").ok();
     let detail = shown(&scene, "mnt/photos/one");
+    assert_eq!((&detail["volume_incomplete"], detail.get("incomplete")), (&false.into(), None));
     assert_eq!((&detail["copies"], &detail["file"]), (&2.into(), &"/photos/one".into()));
     assert_eq!(shown(&scene, "mnt/other")["copies"], 1);
     assert_eq!(shown(&scene, "pool")["copies"], 1);

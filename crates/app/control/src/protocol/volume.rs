@@ -282,8 +282,9 @@ pub struct CopiesDetail {
     pub file: String,
     /// The copies that it is to have; of a folder: those of what is made in it.
     pub copies: u8,
-    /// Some files of the volume have fewer copies than they are to have, or copies that missed a write.
-    pub incomplete: bool,
+    /// Some files of the volume, this or others, have fewer copies than they are to have, or copies that missed a write.
+    #[serde(default, alias = "incomplete")]
+    pub volume_incomplete: bool,
 }
 
 /// A project: files that are counted together.

@@ -32,13 +32,13 @@ pub fn run(options: &Copies) -> Result<ExitCode> {
 }
 
 fn text(volume: &str, detail: &CopiesDetail) -> String {
-    let CopiesDetail { file, copies, incomplete } = detail;
+    let CopiesDetail { file, copies, volume_incomplete } = detail;
     let each = if *copies == 1 { "1 copy" } else { "copies" };
     let many = if *copies == 1 { String::new() } else { format!("{copies} ") };
     let mut said = format!("{file} of volume {volume} is to have {many}{each}");
-    if *incomplete {
+    if *volume_incomplete {
         said.push_str(&format!(
-            "; some files of the volume have fewer than they are to have: `braid volume copies {volume}` with a number \
+            "; some files of the volume, this or others, have fewer than they are to have: `braid volume copies {volume}` with a number \
              makes them"
         ));
     }
