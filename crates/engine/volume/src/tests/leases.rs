@@ -66,6 +66,25 @@ fn random_operations_between_lease_and_read_are_seen() {
     assert!(read > 500, "{read} reads were answered");
 }
 
+#[test]
+fn reads_and_writes_are_counted_wherever_they_are_answered() {
+    let (world, store) = World::new(STRIPE, &[16]);
+    let volume = world.mount(&store);
+    let by = of(&world, &volume);
+    world.shard.block_on(async move {
+        let ino = file(&volume, "a").await;
+        write(&volume, ino, 0, &[1; 16 << 10]).await.unwrap();
+        volume.sync().await.unwrap();
+        assert!(lease(&volume, &by, ino, 0, 1).await);
+        assert_eq!(by.read(ino, 0, 4096, None).await.unwrap().len(), 4096);
+        // Up to the end.
+        assert_eq!(volume.read(ino, 8 << 10, 1 << 20).await.unwrap().len(), 8 << 10);
+        let (reads, writes) = volume.file_counts().get();
+        assert_eq!((reads.requests, reads.bytes), (2, 12 << 10));
+        assert_eq!((writes.requests, writes.bytes), (1, 16 << 10));
+    });
+}
+
 /// Plays with a volume of one brick, a file of a stripe of ones, and a reader whose own way to the brick can be held.
 fn held<W: Future<Output = ()> + 'static>(
     play: impl FnOnce(Rc<Volume>, Rc<LeaseReader>, Frail, Ino) -> W + 'static,
