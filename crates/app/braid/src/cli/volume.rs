@@ -231,6 +231,8 @@ pub struct Forget {
     pub json: bool,
     #[command(flatten)]
     pub state: State,
+    #[command(flatten)]
+    pub control: Control,
 }
 
 /// Give a volume that is not mounted another name.

@@ -758,6 +758,7 @@ fn what_is_typed_about_volumes_is_understood_and_shown() {
     assert!(scene.place.run("status").ok().starts_with("pool  volume "));
     let uuid = scene.status()["uuid"].as_str().unwrap().to_string();
     assert!(scene.run("list").ok().contains(&uuid));
+    scene.run("forget pool").refused(2, &["is mounted at", "unmount it first"]);
     // By the name of the directory, as it stands here.
     scene.unmount("mnt");
     for brick in ["a", "b"] {

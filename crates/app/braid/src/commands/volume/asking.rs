@@ -166,3 +166,14 @@ pub(super) fn brick_name(typed: &str) -> String {
         false => typed.to_string(),
     }
 }
+
+/// The volumes that the server has, where one is running.
+pub(super) fn mounted(control: &Control) -> Result<Vec<ListedVolume>> {
+    if !Client::is_listening(&control.path()) {
+        return Ok(Vec::new());
+    }
+    match ask(&mut connect(control)?, VolumeRequest::List)? {
+        VolumeAnswer::List { volumes } => Ok(volumes),
+        other => Err(unexpected(other)),
+    }
+}

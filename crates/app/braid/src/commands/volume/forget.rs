@@ -1,5 +1,6 @@
 //! `braid volume forget`: a volume that is not mounted is taken off the list of those that this machine knows.
 
+use super::asking::mounted;
 use crate::cli::volume::Forget;
 use crate::commands::done::say_done;
 use crate::settings::kept::Kept;
@@ -22,6 +23,14 @@ pub fn run(options: &Forget) -> Result<ExitCode> {
             ),
         }
     };
+    if let Some(one) = mounted(&options.control)?.iter().find(|one| one.uuid == volume.uuid) {
+        let dir = one.dir.as_deref().unwrap_or("this machine");
+        bail!(
+            "volume {} is mounted at {dir}: unmount it first (braid volume unmount {})",
+            volume.name,
+            volume.name
+        );
+    }
     kept::forget(&state, volume)?;
     let said = format!(
         "volume {} ({}) is not known here any more; nothing was written to its bricks, and `braid volume mount` with them \

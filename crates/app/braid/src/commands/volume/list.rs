@@ -1,25 +1,17 @@
 //! `braid volume list`: the volumes that are mounted, and those that this machine has made or mounted before.
 
-use super::asking::{ask, connect, unexpected};
+use super::asking::mounted;
 use crate::cli::volume::List;
-use crate::client::Client;
 use crate::output::{self, size, table};
 use crate::settings::kept::Kept;
 use crate::volumes::kept;
 use anyhow::Result;
-use braid_control::protocol::volume::{ListedVolume, VolumeAnswer, VolumeRequest};
+use braid_control::protocol::volume::ListedVolume;
 use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(options: &List) -> Result<ExitCode> {
-    let mut volumes = if Client::is_listening(&options.control.path()) {
-        match ask(&mut connect(&options.control)?, VolumeRequest::List)? {
-            VolumeAnswer::List { volumes } => volumes,
-            other => return Err(unexpected(other)),
-        }
-    } else {
-        Vec::new()
-    };
+    let mut volumes = mounted(&options.control)?;
     for known in kept::all(&Kept::new(options.state.state_dir.as_deref())) {
         if !volumes.iter().any(|volume| volume.uuid == known.uuid) {
             let (name, uuid, bricks) = (known.name, known.uuid, known.bricks);

@@ -1,14 +1,11 @@
 //! `braid volume salvage`: what was copied, and what is lost.
 
-use super::asking::{ask, connect, unexpected};
-use crate::cli::Control;
+use super::asking::mounted;
 use crate::cli::volume::Salvage;
-use crate::client::Client;
 use crate::exit::DEGRADED;
 use crate::output::{self, size};
 use crate::volumes::salvaging::{self, Outcome};
 use anyhow::Result;
-use braid_control::protocol::volume::{ListedVolume, VolumeAnswer, VolumeRequest};
 use std::process::ExitCode;
 
 /// Lines about what is lost that are shown; all are in the file.
@@ -27,17 +24,6 @@ pub fn run(options: &Salvage) -> Result<ExitCode> {
         output::line(text(&outcome, &options.into.display().to_string()))?;
     }
     Ok(ExitCode::from(if outcome.lost.is_empty() { 0 } else { DEGRADED }))
-}
-
-/// The volumes that the server has, where one is running.
-fn mounted(control: &Control) -> Result<Vec<ListedVolume>> {
-    if !Client::is_listening(&control.path()) {
-        return Ok(Vec::new());
-    }
-    match ask(&mut connect(control)?, VolumeRequest::List)? {
-        VolumeAnswer::List { volumes } => Ok(volumes),
-        other => Err(unexpected(other)),
-    }
 }
 
 fn text(outcome: &Outcome, into: &str) -> String {
