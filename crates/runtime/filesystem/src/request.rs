@@ -382,7 +382,7 @@ pub trait FileSystem {
         0
     }
 
-    /// Makes everything durable that was acknowledged.
+    /// Makes everything durable that was acknowledged, but for what was lost with a device before: fsync of the file tells that.
     async fn sync(&self) -> Result<(), Errno>;
 
     /// fallocate(2) on a regular file.

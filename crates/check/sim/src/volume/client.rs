@@ -63,6 +63,8 @@ pub struct Client<F> {
     mixed: BTreeSet<Id>,
     /// What could not be read when everything was.
     pub unread: Vec<(Id, Range<u64>)>,
+    /// Bytes of files, by their numbers, that may be of any time before a crash.
+    pub may_be_old: BTreeMap<u64, Vec<(u64, u64)>>,
     /// The calls that came last are drawn, too.
     pub calls: bool,
     /// Devices can be told of free space: all of them, or none; `None`: some, or arrays may.
@@ -104,6 +106,7 @@ impl<F: FileSystem + 'static> Client<F> {
             unharmed: None,
             mixed: BTreeSet::new(),
             unread: Vec::new(),
+            may_be_old: BTreeMap::new(),
             calls: false,
             trims: None,
             shares: false,

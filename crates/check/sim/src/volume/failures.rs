@@ -14,7 +14,7 @@ use braid_filesystem::Ino;
 use braid_format::volume::BLOCK;
 use braid_format::volume::extent::Extent;
 use braid_shard::Shard;
-use braid_volume::{Brick, BrickBack, CheckReport, Geometry, NoteLost, VolumeError};
+use braid_volume::{Brick, BrickBack, CheckReport, Geometry, NoteLost, Volume, VolumeError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
@@ -329,6 +329,30 @@ impl VolumeRun {
         let from = brick.byte_of(extent.start) + at / BLOCK * BLOCK;
         let overlaps = |bad: &Range<u64>| bad.start < from + BLOCK && from < bad.end;
         !brick.is_there() || member.is_gone() || member.unreadable().iter().any(overlaps)
+    }
+
+    /// What only the brick has that fails, of regions where it is marked to have lost what it had taken: a write that was lost so, and
+    /// that nobody has asked after by fsync, may show what was there before once power has failed. With the metadata of a mount.
+    pub(super) fn only_on_victim(&self, pairs: &Pairs, volume: &Volume) -> Ranges {
+        let mut found = Ranges::new();
+        let uuid = self.victim().filter(|_| self.lost_some.get()).map(uuid_of);
+        let victim = volume.bricks().into_iter().find(|brick| Some(brick.uuid) == uuid);
+        let Some(victim) = victim else { return found };
+        let geometry = Geometry::new(self.plan.stripe);
+        for ((ino, stripe), copies) in stripes_of(pairs, geometry.stripe) {
+            let written = |is_there: bool| {
+                let on = copies.iter().filter(|extent| (extent.brick == victim.id) == is_there);
+                on.fold(0, |all, extent| all | extent.written)
+            };
+            let only = written(true) & !written(false);
+            for sub_block in (0..32).filter(|sub_block| only >> sub_block & 1 == 1) {
+                let from = stripe * geometry.stripe + sub_block * geometry.sub_block;
+                if stale_in(pairs, ino, from / BLOCK).contains(&victim.id) {
+                    found.entry(ino).or_default().push((from, from + geometry.sub_block));
+                }
+            }
+        }
+        found
     }
 
     /// What the records say lies on bricks that the volume knows are not there.

@@ -287,6 +287,7 @@ impl VolumeRun {
         client.copies_ranges = self.plan.common;
         client.may_fail = self.may_fail().then_some(false);
         client.leases = self.leases(&machine);
+        client.may_be_old = self.only_on_victim(store.snapshot().pairs(), &volume);
         match &mut self.model {
             Some(model) => client.recover(&machine, model)?,
             None => {

@@ -16,6 +16,9 @@ const PLACE_BITS: u32 = 42;
 /// Versions are less than this.
 pub const VERSIONS: Version = 1 << (64 - PLACE_BITS);
 
+/// Stands for content that is not known: all bytes agree with it.
+pub const UNKNOWN: Version = VERSIONS;
+
 fn word(seed: u64, version: Version, place: u64) -> u64 {
     if version == ZEROES {
         return 0;
@@ -46,6 +49,9 @@ pub fn fill(seed: u64, version: Version, offset: u64, bytes: &mut [u8]) {
 
 /// The first byte of `bytes`, read at `offset`, that is not of `version`.
 pub fn first_difference(seed: u64, version: Version, offset: u64, bytes: &[u8]) -> Option<usize> {
+    if version == UNKNOWN {
+        return None;
+    }
     let place = offset.div_ceil(8);
     let ([mut before, mut after], whole) = cut(offset, bytes.len());
     let wrong = |at: &usize| bytes[*at] != byte(seed, version, offset + *at as u64);
