@@ -237,12 +237,24 @@ impl Files {
         let to = (reserved.brick(), reserved.start());
         let filled = self.fill(inode, stripe, together.written, to).await?;
         self.extents.prepare_free(extent).await?;
+        // Two copies on one brick would be one: the other, which goes anyway, goes in the same step.
+        let is_beside = |other: &u8| stripe.get(*other).brick == reserved.brick().id;
+        let rest = (copies..stripe.rows()).filter(|other| !stripe.get(*other).is_hole());
+        let beside: SmallVec<[u8; 2]> = rest.filter(is_beside).collect();
+        for other in &beside {
+            self.extents.prepare_free(stripe.get(*other)).await?;
+        }
         if !reserved.brick().is_there() {
             return Err(Errno::Io);
         }
         let (group, number) = stripe.place(copy);
         let replaced = self.extents.publish(group, number, &reserved, together.written);
         self.inodes.extent_replaced(inode, replaced);
+        for other in beside {
+            let (group, number) = stripe.place(other);
+            let replaced = self.extents.clear(group, number);
+            self.inodes.extent_replaced(inode, replaced);
+        }
         Ok(filled)
     }
 
