@@ -15,6 +15,7 @@ impl Walk {
 
     /// True: the file that the key belongs to exists, and so those of its other records do.
     async fn check_owner(&self, key: &[u8]) -> Result<bool, Halt> {
+        let is_intent = key.starts_with(&keys::intent(0, 0)[..1]);
         if let Some(ino) = keys::ino_of(key) {
             // A new file has no record yet, but is in memory.
             let known = self.on.inodes.known(ino).is_some();
@@ -22,14 +23,12 @@ impl Walk {
                 return Ok(true);
             }
             // It says which copies have lost something, also those that only snapshots have.
-            let is_intent = key.starts_with(&keys::intent(0, 0)[..1]);
             if is_intent && self.on.transactions.is_kept(ino).await? {
                 return Ok(true);
             }
         }
         // Meanwhile it may have gone, with its file.
         if self.on.transactions.stored(key).await?.is_some() {
-            let is_intent = key.starts_with(&keys::intent(0, 0)[..1]);
             if is_intent && self.on.transactions.writable().is_err() {
                 // The next mount that writes takes away what a crash has left.
                 return Ok(false);

@@ -157,7 +157,7 @@ impl Bricks {
     pub fn room_for(&self, copies: u8) -> u64 {
         let mut free: Vec<u64> = {
             let table = self.table.borrow();
-            let counted = table.values().filter(|brick| brick.takes_data() && brick.is_there());
+            let counted = table.values().filter(|brick| brick.takes_data());
             counted.map(|brick| brick.space.blocks() - brick.space.used()).collect()
         };
         free.sort_unstable();

@@ -54,6 +54,11 @@ impl Stripe {
         (0..self.rows()).map(|copy| (copy, self.get(copy))).filter(|(_, extent)| !extent.is_hole())
     }
 
+    /// The copies from number `copies` on that have an extent: those that are too many for a file that is to have so many.
+    pub fn extra(&self, copies: u8) -> impl Iterator<Item = (u8, Extent)> + '_ {
+        self.extents().filter(move |(copy, _)| *copy >= copies)
+    }
+
     /// All copies together: the longest of them, and what is written of any. Its place says nothing where there are
     /// several; without copies it is the extent.
     pub fn together(&self) -> Extent {

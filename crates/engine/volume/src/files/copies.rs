@@ -14,8 +14,6 @@ use braid_filesystem::Errno;
 use braid_format::volume::BLOCK;
 use braid_format::volume::brick_record::BrickState;
 use braid_format::volume::extent::{Extent, copy_of, stripe_of};
-use braid_format::volume::snapshot::file_of;
-use braid_format::volume::sums::{PER_REGION, PER_WINDOW};
 use braid_shard::Buf;
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -52,8 +50,8 @@ impl Files {
 
     /// The same is so of `brick` from now on.
     pub(super) fn note_stale(&self, inode: &Inode, stripe: u64, brick: u16) {
-        let region = stripe * self.geometry.stripe / (PER_REGION * PER_WINDOW * BLOCK);
-        self.sums.note_stale((file_of(inode.ino()), region), brick);
+        let block = stripe * self.geometry.stripe / BLOCK;
+        self.sums.note_stale_at(inode.ino(), block, brick);
     }
 
     /// Writes sub-blocks `bits` of a stripe, as they are read, to the blocks from `start` on of a brick. The caller holds the
@@ -161,7 +159,7 @@ impl Files {
         if let Some(error) = failed {
             return Err(error);
         }
-        if (copies..stripe.rows()).any(|copy| !stripe.get(copy).is_hole()) {
+        if stripe.extra(copies).next().is_some() {
             self.may_do_without_others(inode, &stripe, copies).await?;
             self.free_copies_from(inode, &stripe, copies).await?;
         }
@@ -203,7 +201,7 @@ impl Files {
         copies: u8,
     ) -> Result<u64, Errno> {
         let (extent, together) = (stripe.get(copy), stripe.together());
-        let others_go = (copies..stripe.rows()).any(|other| !stripe.get(other).is_hole());
+        let others_go = stripe.extra(copies).next().is_some();
         let brick = self.bricks.get(extent.brick).filter(|_| !extent.is_hole());
         let is_gone = |brick: &Rc<Brick>| {
             let leaves = matches!(brick.state(), BrickState::Removing | BrickState::Lost);
@@ -238,11 +236,10 @@ impl Files {
         let filled = self.fill(inode, stripe, together.written, to).await?;
         self.extents.prepare_free(extent).await?;
         // Two copies on one brick would be one: the other, which goes anyway, goes in the same step.
-        let is_beside = |other: &u8| stripe.get(*other).brick == reserved.brick().id;
-        let rest = (copies..stripe.rows()).filter(|other| !stripe.get(*other).is_hole());
-        let beside: SmallVec<[u8; 2]> = rest.filter(is_beside).collect();
-        for other in &beside {
-            self.extents.prepare_free(stripe.get(*other)).await?;
+        let is_beside = |(_, other): &(u8, Extent)| other.brick == reserved.brick().id;
+        let beside: SmallVec<[_; 2]> = stripe.extra(copies).filter(is_beside).collect();
+        for (_, other) in &beside {
+            self.extents.prepare_free(*other).await?;
         }
         if !reserved.brick().is_there() {
             return Err(Errno::Io);
@@ -250,7 +247,7 @@ impl Files {
         let (group, number) = stripe.place(copy);
         let replaced = self.extents.publish(group, number, &reserved, together.written);
         self.inodes.extent_replaced(inode, replaced);
-        for other in beside {
+        for (other, _) in beside {
             let (group, number) = stripe.place(other);
             let replaced = self.extents.clear(group, number);
             self.inodes.extent_replaced(inode, replaced);
@@ -321,6 +318,6 @@ impl Files {
     pub async fn has_too_many(&self, inode: &Rc<Inode>, number: u64) -> Result<bool, Errno> {
         let stripe = self.stripe(inode, number).await?;
         let copies = inode.with(|record| record.copies);
-        Ok((copies..stripe.rows()).any(|copy| !stripe.get(copy).is_hole()))
+        Ok(stripe.extra(copies).next().is_some())
     }
 }

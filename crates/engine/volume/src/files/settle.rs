@@ -68,8 +68,8 @@ impl Files {
         let is_known = |id: &u16| self.bricks.get(*id).is_some();
         let (known, gone): (Stale, Stale) = unsettled.stale.iter().copied().partition(is_known);
         self.sums.filled(unsettled.region, &gone);
-        let back: Vec<Rc<Brick>> = known.iter().filter_map(|id| self.bricks.get(*id)).collect();
-        let back: Vec<Rc<Brick>> = back.into_iter().filter(|brick| brick.is_there()).collect();
+        let known = known.iter().filter_map(|id| self.bricks.get(*id));
+        let back: Vec<Rc<Brick>> = known.filter(|brick| brick.is_there()).collect();
         if !unsettled.doubtful && back.is_empty() {
             return Ok(true);
         }

@@ -375,6 +375,11 @@ impl Sums {
         self.intents.note_stale(region, brick);
     }
 
+    /// The same of the region of a block.
+    pub fn note_stale_at(&self, ino: Ino, block: u64, brick: u16) {
+        self.note_stale(region_of((file_of(ino), block / PER_WINDOW)), brick);
+    }
+
     /// The copies of a region on these bricks are as the others are.
     pub fn filled(&self, region: (Ino, u64), bricks: &[u16]) {
         self.intents.filled(region, bricks);
